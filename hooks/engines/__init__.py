@@ -1,0 +1,1 @@
+"""Engine plugins: each makes one engine quiesce and resume."""

@@ -1,0 +1,1 @@
+"""The vLLM plugin (entry point ``vllm.general_plugins``)."""

@@ -1,0 +1,1 @@
+"""Everything on the node that captures and restores workers; ``api`` is its façade."""

@@ -1,0 +1,1 @@
+"""Capture: from a running worker to a published snapshot."""

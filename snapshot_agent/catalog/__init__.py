@@ -1,0 +1,1 @@
+"""Snapshots at rest: manifest, store, verification."""

@@ -1,0 +1,212 @@
+"""The manifest: everything that is known of a snapshot, written last, strict and versioned.
+
+docs/formats/snapshot.md describes the directory and this file field by field.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from hotstart.errors import HotstartError
+from hotstart.reasons import MANIFEST_INVALID, MANIFEST_VERSION
+
+VERSION = 1
+LIMIT = 64 << 20
+"""No manifest is larger than this many bytes."""
+
+
+class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Base of every part: immutable, unknown fields refused."""
+
+
+class VolumeEntry(_Strict):
+    """A bind mount of the source sandbox."""
+
+    source: str
+    target: str
+    read_only: bool
+
+
+class SandboxEntry(_Strict):
+    """How the source sandbox was made: what a placeholder and a cold start need."""
+
+    command: list[str]
+    env: dict[str, str]
+    cwd: str
+    uid: int
+    gid: int
+    groups: list[int]
+    rootfs: str
+    tmpfs: list[str]
+    volumes: list[VolumeEntry]
+    engine: str
+    labels: dict[str, str]
+
+
+class FileEntry(_Strict):
+    """One file of the snapshot directory."""
+
+    path: str
+    """Relative to the snapshot directory."""
+    bytes: int
+    """Logical size (a sparse file's holes count)."""
+    digest: str
+    """``sha256:<hex>`` of the content; for the memory file: of its block table, which carries the block digests."""
+
+
+class FileIdentity(_Strict):
+    """A file outside the snapshot that the worker has open or mapped: must be the same at a restore."""
+
+    path: str
+    bytes: int
+    mtime_ns: int
+
+
+class Facts(_Strict):
+    """What preflight compares with the restoring machine."""
+
+    kernel: str
+    machine: str
+    cpu_model: str
+    cpu_flags: list[str]
+    xsave_bytes: int
+    criu: str
+    cgroup: str
+    """``v1``, ``v2`` or ``hybrid``."""
+    libc: str
+    page_size: int
+    lsm: list[str]
+    executable_memory: bool
+    """True if a mapped range is executable (the memory file then needs an exec mount)."""
+    files: list[FileIdentity]
+
+
+class CanaryTokenEntry(_Strict):
+    """One greedy token recorded at capture."""
+
+    token_id: int
+    logprob: float
+
+
+class CanaryEntry(_Strict):
+    """The prompt and the tokens that a restored worker must compute again."""
+
+    prompt: str
+    tokens: list[CanaryTokenEntry]
+
+
+class EngineEntry(_Strict):
+    """What the engine plugin said of itself."""
+
+    name: str
+    """``vllm``, ``plain`` or ``none``."""
+    facts: dict[str, float | int | str]
+    canary: CanaryEntry | None = None
+
+
+class Verdict(_Strict):
+    """How one process's memory comes back, and why."""
+
+    pid: int
+    """In the sandbox's pid namespace."""
+    name: str
+    mode: str
+    """``mapped`` or ``copied``: of the process; single ranges of a mapped process may be copied."""
+    reason: str
+    """Reason code when copied, else empty."""
+    mapped_bytes: int
+    copied_bytes: int
+    kept_bytes: int
+    """Left in CRIU's own images (stacks, dirty pages of library files)."""
+    empty_bytes: int
+    """Address space of anonymous ranges without content."""
+    ranges: dict[str, int]
+    """Number of copied ranges by reason code."""
+
+
+class Sizes(_Strict):
+    """Where the bytes are."""
+
+    memory_bytes: int
+    """Non-zero data in the memory file."""
+    zero_bytes: int
+    """Pages that were all zero and are holes."""
+    skeleton_bytes: int
+    rootfs_bytes: int
+    tmpfs_bytes: int
+    stored_bytes: int
+    """Disk blocks of the whole directory."""
+    kv_bytes: int
+    """KV cache content in the snapshot (0: released before the capture)."""
+    kv_released_bytes: int
+
+
+class PhaseEntry(_Strict):
+    """One timed span of the capture."""
+
+    name: str
+    start_s: float
+    end_s: float
+
+
+class Timings(_Strict):
+    """The capture's phases, the source's stop, and the cold start that a restore replaces."""
+
+    total_s: float
+    unaccounted_s: float
+    frozen_s: float
+    spans: list[PhaseEntry]
+    cold_start_s: float
+    """From the start of the command to ``ready``; 0 if unknown."""
+
+
+class Stdio(_Strict):
+    """The ``pipe:[inode]`` names of the worker's stdin, stdout and stderr at capture."""
+
+    names: list[str]
+
+
+class Manifest(_Strict):
+    """See the module's docstring."""
+
+    version: int
+    hotstart: str
+    name: str
+    created: str
+    """UTC, RFC 3339."""
+    sandbox: SandboxEntry
+    engine: EngineEntry
+    facts: Facts
+    verdicts: list[Verdict]
+    sizes: Sizes
+    timings: Timings
+    stdio: Stdio
+    root_pid: int
+    pids: list[int]
+    """Every pid and thread id of the tree, in the sandbox's pid namespace."""
+    memory_ids: list[int]
+    """File ids of CRIU's images that are the memory file: one per process."""
+    files: list[FileEntry]
+
+
+def encode(manifest: Manifest) -> bytes:
+    """Readable JSON."""
+    return msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
+
+
+def decode(data: bytes) -> Manifest:
+    """Parse and check; raises ``manifest-invalid`` or ``manifest-version``."""
+    try:
+        version = msgspec.json.decode(data, type=_Version).version
+    except msgspec.MsgspecError as error:
+        raise HotstartError(MANIFEST_INVALID, f"the manifest is not valid: {error}") from None
+    if version != VERSION:
+        raise HotstartError(MANIFEST_VERSION, f"the manifest has version {version}, this Hotstart reads version {VERSION}")
+    try:
+        return msgspec.json.decode(data, type=Manifest)
+    except msgspec.MsgspecError as error:
+        raise HotstartError(MANIFEST_INVALID, f"the manifest is not valid: {error}") from None
+
+
+class _Version(msgspec.Struct):
+    version: int

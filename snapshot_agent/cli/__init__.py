@@ -1,0 +1,1 @@
+"""The ``hotstart`` command line: one file per verb; knows only ``api`` and how to print."""

@@ -1,0 +1,1 @@
+"""The memory file and the ways it comes back: mapped or copied."""

@@ -1,0 +1,1 @@
+"""What would make a capture or a restore fail, found before anything is disturbed."""

@@ -1,0 +1,1 @@
+"""Restore: from a snapshot to a running worker in a placeholder."""

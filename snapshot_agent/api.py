@@ -90,7 +90,13 @@ def stop(home: Path, name: str, *, grace_s: float = 10.0) -> SandboxInfo:
 
 
 def create_snapshot(
-    home: Path, sandbox: str, name: str, *, stop_source: bool = False, timeout_s: float = 120.0, progress: Progress | None = None
+    home: Path,
+    sandbox: str,
+    name: str,
+    *,
+    stop_source: bool = False,
+    timeout_s: float = 120.0,
+    progress: Progress | None = None,
 ) -> SnapshotInfo:
     """Capture a sandbox; on any failure the source serves on and no snapshot is left."""
     raise NotImplementedError

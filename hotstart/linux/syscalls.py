@@ -81,7 +81,11 @@ def mount(source: str, target: str, fstype: str = "", flags: int = 0, data: str 
     """mount(2)."""
     _check(
         _libc.mount(
-            os.fsencode(source), os.fsencode(target), fstype.encode() or None, ctypes.c_ulong(flags), os.fsencode(data) or None
+            os.fsencode(source),
+            os.fsencode(target),
+            fstype.encode() or None,
+            ctypes.c_ulong(flags),
+            os.fsencode(data) or None,
         ),
         f"mount {target}",
     )
@@ -113,7 +117,9 @@ def openat2(dir_fd: int, path: str, flags: int, resolve: int, mode: int = 0) -> 
     """openat2(2): open ``path`` below ``dir_fd`` with RESOLVE_* restrictions; returns a descriptor (O_CLOEXEC is added)."""
     how = struct.pack("=QQQ", flags | os.O_CLOEXEC, mode, resolve)
     return _check(
-        _libc.syscall(ctypes.c_long(_nr("openat2")), ctypes.c_int(dir_fd), os.fsencode(path), how, ctypes.c_size_t(len(how))),
+        _libc.syscall(
+            ctypes.c_long(_nr("openat2")), ctypes.c_int(dir_fd), os.fsencode(path), how, ctypes.c_size_t(len(how))
+        ),
         f"openat2 {path}",
     )
 
@@ -144,4 +150,6 @@ def seccomp_set_filter(program: bytes) -> None:
     buffer = ctypes.create_string_buffer(program, len(program))
     fprog = struct.pack("@HxxxxxxP", len(program) // 8, ctypes.addressof(buffer))
     set_mode_filter = 1
-    _check(_libc.syscall(ctypes.c_long(_nr("seccomp")), ctypes.c_uint(set_mode_filter), ctypes.c_uint(0), fprog), "seccomp")
+    _check(
+        _libc.syscall(ctypes.c_long(_nr("seccomp")), ctypes.c_uint(set_mode_filter), ctypes.c_uint(0), fprog), "seccomp"
+    )

@@ -15,11 +15,7 @@ LIMIT = 64 << 20
 """No manifest is larger than this many bytes."""
 
 
-class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Base of every part: immutable, unknown fields refused."""
-
-
-class VolumeEntry(_Strict):
+class VolumeEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A bind mount of the source sandbox."""
 
     source: str
@@ -27,7 +23,7 @@ class VolumeEntry(_Strict):
     read_only: bool
 
 
-class SandboxEntry(_Strict):
+class SandboxEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How the source sandbox was made: what a placeholder and a cold start need."""
 
     command: list[str]
@@ -43,7 +39,7 @@ class SandboxEntry(_Strict):
     labels: dict[str, str]
 
 
-class FileEntry(_Strict):
+class FileEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One file of the snapshot directory."""
 
     path: str
@@ -54,7 +50,7 @@ class FileEntry(_Strict):
     """``sha256:<hex>`` of the content; for the memory file: of its block table, which carries the block digests."""
 
 
-class FileIdentity(_Strict):
+class FileIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A file outside the snapshot that the worker has open or mapped: must be the same at a restore."""
 
     path: str
@@ -62,7 +58,7 @@ class FileIdentity(_Strict):
     mtime_ns: int
 
 
-class Facts(_Strict):
+class Facts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What preflight compares with the restoring machine."""
 
     kernel: str
@@ -81,21 +77,21 @@ class Facts(_Strict):
     files: list[FileIdentity]
 
 
-class CanaryTokenEntry(_Strict):
+class CanaryTokenEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One greedy token recorded at capture."""
 
     token_id: int
     logprob: float
 
 
-class CanaryEntry(_Strict):
+class CanaryEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The prompt and the tokens that a restored worker must compute again."""
 
     prompt: str
     tokens: list[CanaryTokenEntry]
 
 
-class EngineEntry(_Strict):
+class EngineEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What the engine plugin said of itself."""
 
     name: str
@@ -104,7 +100,7 @@ class EngineEntry(_Strict):
     canary: CanaryEntry | None = None
 
 
-class Verdict(_Strict):
+class Verdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How one process's memory comes back, and why."""
 
     pid: int
@@ -124,7 +120,7 @@ class Verdict(_Strict):
     """Number of copied ranges by reason code."""
 
 
-class Sizes(_Strict):
+class Sizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Where the bytes are."""
 
     memory_bytes: int
@@ -141,7 +137,7 @@ class Sizes(_Strict):
     kv_released_bytes: int
 
 
-class PhaseEntry(_Strict):
+class PhaseEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One timed span of the capture."""
 
     name: str
@@ -149,7 +145,7 @@ class PhaseEntry(_Strict):
     end_s: float
 
 
-class Timings(_Strict):
+class Timings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The capture's phases, the source's stop, and the cold start that a restore replaces."""
 
     total_s: float
@@ -160,13 +156,13 @@ class Timings(_Strict):
     """From the start of the command to ``ready``; 0 if unknown."""
 
 
-class Stdio(_Strict):
+class Stdio(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The ``pipe:[inode]`` names of the worker's stdin, stdout and stderr at capture."""
 
     names: list[str]
 
 
-class Manifest(_Strict):
+class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """See the module's docstring."""
 
     version: int
@@ -201,7 +197,9 @@ def decode(data: bytes) -> Manifest:
     except msgspec.MsgspecError as error:
         raise HotstartError(MANIFEST_INVALID, f"the manifest is not valid: {error}") from None
     if version != VERSION:
-        raise HotstartError(MANIFEST_VERSION, f"the manifest has version {version}, this Hotstart reads version {VERSION}")
+        raise HotstartError(
+            MANIFEST_VERSION, f"the manifest has version {version}, this Hotstart reads version {VERSION}"
+        )
     try:
         return msgspec.json.decode(data, type=Manifest)
     except msgspec.MsgspecError as error:

@@ -44,7 +44,7 @@ class Helper:
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
-                    start_new_session=True,  # Ctrl-C in the terminal must reach the agent alone, never CRIU with a parasite
+                    start_new_session=True,  # Ctrl-C must reach the agent alone, never CRIU with a parasite
                     env={},
                 )
             except BaseException:
@@ -57,7 +57,7 @@ class Helper:
     def start(
         self, plan: dict[str, Any], fds: Mapping[str, int], deadline: Deadline
     ) -> tuple[socket.socket, dict[str, int]]:
-        """Send the plan; returns the program's RPC socket and the descriptor numbers inside, once all steps are done."""
+        """Send the plan; returns the program's RPC socket and the descriptor numbers inside, after all steps."""
         self.send(plan, fds)
         while True:
             message, received = self._receive(deadline)

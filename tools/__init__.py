@@ -1,0 +1,1 @@
+"""What ./dev runs: set-up of the machine, checks, tests and generated pages; never part of the product."""

@@ -39,7 +39,7 @@ def write_file(path: Path, data: bytes, *, mode: int = 0o600, durable: bool = Tr
                 os.fsync(fd)
         finally:
             os.close(fd)
-        os.rename(temporary, path)
+        temporary.rename(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise

@@ -1,4 +1,4 @@
-"""The façade of the agent: values in, values out.  The command line, benchmarks and the serving stack import only this."""
+"""The façade of the agent: values in, values out.  Command line, benchmarks and serving stack import only this."""
 
 from __future__ import annotations
 

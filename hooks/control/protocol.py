@@ -35,14 +35,15 @@ class State(StrEnum):
 
 SUCCESSORS: dict[State, frozenset[State]] = {
     State.STARTING: frozenset({State.READY, State.FAILED}),
-    State.READY: frozenset({State.QUIESCING}),
+    State.READY: frozenset({State.QUIESCING, State.RESUMING}),
     State.QUIESCING: frozenset({State.QUIESCED, State.RESUMING, State.FAILED}),
     State.QUIESCED: frozenset({State.RESUMING}),
     State.RESUMING: frozenset({State.RESUMED, State.FAILED}),
-    State.RESUMED: frozenset({State.QUIESCING}),
+    State.RESUMED: frozenset({State.QUIESCING, State.RESUMING}),
     State.FAILED: frozenset({State.RESUMING, State.QUIESCING}),
 }
-"""``failed`` after ``quiescing`` means: not captured, serving on.  ``failed`` after ``resuming`` means: not usable."""
+"""``failed`` after ``quiescing`` means: not captured, serving on.  ``failed`` after ``resuming`` means: not usable.
+A RESUME to a worker that serves already (its QUIESCE was never seen, or was given up) is answered ``resumed``."""
 
 
 class Verb(StrEnum):
@@ -77,7 +78,8 @@ class Order:
     """Agent to worker.
 
     ``restored`` on RESUME: the worker has just been restored as a copy (refresh identity, compare ``canary``); without
-    it the same process goes on after its capture.  ``identity`` gives a copy its new names (hostname, worker_id, address).
+    it the same process goes on after its capture.  ``identity`` gives a copy its new names (hostname, worker_id,
+    address).
     """
 
     verb: Verb
@@ -92,8 +94,8 @@ class Order:
 class Report:
     """Worker to agent.
 
-    ``engine`` names the plugin.  ``reason``/``detail`` explain ``failed``.  ``facts`` carries sizes and measured seconds
-    (numbers and strings only): ``kv_bytes``, ``kv_released_bytes``, ``running``, phase seconds.  ``canary`` is set on
+    ``engine`` names the plugin.  ``reason``/``detail`` explain ``failed``.  ``facts`` carries sizes and measured
+    seconds (numbers and strings only): ``kv_bytes``, ``kv_released_bytes``, ``running``, phase seconds.  ``canary`` is set on
     ``quiesced`` (recorded) and on ``resumed`` after a restore (what was computed).
     """
 
@@ -109,7 +111,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Adoption:
-    """Agent to supervisor: adopt the restored ``root_pid`` (in the sandbox's pid namespace), or cold start and say why."""
+    """Agent to supervisor: adopt ``root_pid`` (in the sandbox's pid namespace), or cold start and say why."""
 
     nonce: str
     root_pid: int = 0

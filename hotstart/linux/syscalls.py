@@ -114,7 +114,7 @@ def prctl(option: int, *args: int) -> None:
 
 
 def openat2(dir_fd: int, path: str, flags: int, resolve: int, mode: int = 0) -> int:
-    """openat2(2): open ``path`` below ``dir_fd`` with RESOLVE_* restrictions; returns a descriptor (O_CLOEXEC is added)."""
+    """openat2(2): open ``path`` below ``dir_fd`` under RESOLVE_* restrictions; O_CLOEXEC is added."""
     how = struct.pack("=QQQ", flags | os.O_CLOEXEC, mode, resolve)
     return _check(
         _libc.syscall(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from hotstart.reasons import Reason
 
 
@@ -34,7 +32,7 @@ class HotstartError(Exception):
             text += f"; {self.next_step}"
         return " ".join(text.split())
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """The failure for machines."""
         return {
             "reason": self.reason.code,

@@ -6,17 +6,23 @@ never reused for something else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 
-
-@dataclass(frozen=True)
 class Reason:
-    """One way an operation ends badly (or is refused)."""
+    """One way an operation ends badly (or is refused).
 
-    code: str
-    exit_code: int
-    meaning: str
-    remedy: str
+    Not a dataclass: importing ``dataclasses`` costs 14 ms, and small helper processes that only raise errors pay it.
+    """
+
+    __slots__ = ("code", "exit_code", "meaning", "remedy")
+
+    def __init__(self, code: str, exit_code: int, meaning: str, remedy: str) -> None:
+        self.code = code
+        self.exit_code = exit_code
+        self.meaning = meaning
+        self.remedy = remedy
+
+    def __repr__(self) -> str:
+        return f"Reason({self.code!r})"
 
 
 REGISTRY: dict[str, Reason] = {}
@@ -233,6 +239,9 @@ CRIU_DUMP = _reason("criu-dump-failed", 42, "CRIU could not dump the worker; it 
 ROOTFS_DIFF = _reason(
     "rootfs-diff-failed", 43, "The changes of the root file system could not be taken.", "see the named path"
 )
+TMPFS_COPY = _reason(
+    "tmpfs-copy-failed", 43, "The contents of a tmpfs could not be taken.", "see the named path; the worker serves on"
+)
 CAPTURE_BUSY = _reason("capture-busy", 44, "Another capture or restore of this sandbox is running.", "wait for it")
 IMAGE_UNEXPECTED = _reason(
     "image-unexpected",
@@ -276,6 +285,12 @@ SNAPSHOT_DAMAGED = _reason(
 MEMORY_FILE_INVALID = _reason(
     "memory-file-invalid", 54, "The memory file's table cannot be read.", "the snapshot is damaged: capture again"
 )
+STORE_UNUSABLE = _reason(
+    "store-unusable",
+    55,
+    "The snapshot store cannot be used.",
+    "see the named path: it must be a directory of root's with mode 0700, on a disk that works",
+)
 
 # --- restore (60-69) --------------------------------------------------------------------------------------------
 INCOMPATIBLE_CPU = _reason(
@@ -307,6 +322,12 @@ ROOTFS_APPLY = _reason(
     "rootfs-apply-failed",
     63,
     "The snapshot's file system changes could not be applied.",
+    "see the named path; the sandbox falls back to a cold start",
+)
+TMPFS_APPLY = _reason(
+    "tmpfs-apply-failed",
+    63,
+    "The snapshot's tmpfs contents could not be put back.",
     "see the named path; the sandbox falls back to a cold start",
 )
 CANARY_MISMATCH = _reason(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import platform
 import struct
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -57,7 +56,7 @@ _NUMBERS = {
 
 
 def _nr(name: str) -> int:
-    return _NUMBERS[platform.machine()][name]
+    return _NUMBERS[os.uname().machine][name]
 
 
 def _check(result: int, what: str) -> int:

@@ -97,9 +97,9 @@ def _prints(node: ast.AST) -> Iterator[int]:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.FunctionDef) and child.name == "main":
             continue  # a program's own
-        called = isinstance(child, ast.Call) and isinstance(child.func, ast.Name) and child.func.id
-        if called == "print" and not any(keyword.arg == "file" for keyword in child.keywords):
-            yield child.lineno
+        match child:
+            case ast.Call(func=ast.Name(id="print"), keywords=keywords) if all(word.arg != "file" for word in keywords):
+                yield child.lineno
         yield from _prints(child)
 
 

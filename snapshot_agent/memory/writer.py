@@ -48,7 +48,7 @@ def nonzero_runs(chunk: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> list[tupl
 
 
 def copy_runs(source_fd: int, memory_fd: int, runs: Sequence[Run], told: Told | None = None) -> Written:
-    """Copy runs of pages from a pages file into the memory file, eliding zeros.  Raises OSError, also for short files."""
+    """Copy runs of pages from a pages file into the memory file, eliding zeros.  Raises OSError."""
     buffer = np.empty(_CHUNK, dtype=np.uint8)
     data = zero = done = 0
     total = sum(r.length for r in runs)

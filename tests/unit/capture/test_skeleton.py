@@ -1,0 +1,55 @@
+"""Edits of CRIU's images: what is changed, and that everything else survives."""
+
+import pytest
+
+from hotstart.errors import HotstartError
+from hotstart.snapshot_agent.capture import skeleton
+from hotstart.snapshot_agent.criu import images_pb2 as pb
+
+
+def test_an_anonymous_range_becomes_a_private_mapping() -> None:
+    vma = pb.Vma(start=0x1000, end=0x3000, pgoff=0, shmid=0, prot=3, flags=0x4022, status=0x221, fd=-1, madv=1 << 14)
+    skeleton.map_range(vma, 77, 1 << 30)
+    assert (vma.status, vma.flags, vma.shmid, vma.pgoff) == (0x41, 0x4002, 77, 1 << 30)
+    assert (vma.start, vma.end, vma.prot, vma.madv, vma.fd) == (0x1000, 0x3000, 3, 1 << 14, -1)
+
+
+def test_one_file_id_per_process_all_with_one_name() -> None:
+    files = [pb.FileEntry(type=1, id=5, reg=pb.RegFile(id=5, name="/bin/sh", mnt_id=42)), pb.FileEntry(type=2, id=9)]
+    entries = skeleton.memory_file_entries(files, 3, 1 << 40)
+    assert [e.id for e in entries] == [10, 11, 12]
+    assert {e.reg.name for e in entries} == {"/hotstart-memory"}
+    assert {(e.reg.size, e.reg.mode, e.reg.mnt_id) for e in entries} == {(1 << 40, 0o100600, 42)}
+
+
+def test_no_regular_file_at_all_is_refused() -> None:
+    with pytest.raises(HotstartError):
+        skeleton.memory_file_entries([pb.FileEntry(type=2, id=9)], 1, 0)
+
+
+def test_the_filter_is_chained_in_front_of_what_threads_have() -> None:
+    seccomp = pb.Seccomp(seccomp_filters=[pb.SeccompFilter(filter=b"old", flags=0)])
+    bare, filtered, also = pb.Core(), pb.Core(), pb.Core()
+    for core in (filtered, also):
+        core.thread_core.seccomp_mode, core.thread_core.seccomp_filter = 2, 0
+    cores = [bare, filtered, also]
+    skeleton.add_filter(seccomp, cores, b"new")
+    assert len(seccomp.seccomp_filters) == 3  # one copy per distinct predecessor
+    assert skeleton.filter_chain(seccomp, bare) == [b"new"]
+    assert skeleton.filter_chain(seccomp, filtered) == [b"new", b"old"]
+    assert skeleton.filter_chain(seccomp, also) == [b"new", b"old"]
+
+
+def test_a_filter_that_refers_to_nothing_is_refused() -> None:
+    core = pb.Core()
+    core.thread_core.seccomp_mode, core.thread_core.seccomp_filter = 2, 3
+    with pytest.raises(HotstartError):
+        skeleton.filter_chain(pb.Seccomp(), core)
+
+
+def test_unknown_fields_survive_an_edit() -> None:
+    raw = pb.Vma(start=1, end=2, status=0x221, flags=0x22).SerializeToString() + b"\xf8\x07\x2a"  # field 127: 42
+    vma = pb.Vma()
+    vma.ParseFromString(raw)
+    skeleton.map_range(vma, 3, 4096)
+    assert vma.SerializeToString().endswith(b"\xf8\x07\x2a")

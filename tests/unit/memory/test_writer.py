@@ -40,7 +40,7 @@ def test_every_page_arrives_and_zero_pages_are_holes(tmp_path: Path) -> None:
         f.seek(10 << 21)
         assert f.read(half) == data[:half]
         f.seek(3 << 30)
-        assert f.read() == data[half:]
+        assert f.read(len(data) - half) == data[half:]
     zeros = sum(data[i : i + PAGE] == bytes(PAGE) for i in range(0, len(data), PAGE))
     assert (data_bytes, zero_bytes) == (len(data) - zeros * PAGE, zeros * PAGE)
     assert memory.stat().st_blocks * 512 < data_bytes + (1 << 20)

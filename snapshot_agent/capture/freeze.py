@@ -1,0 +1,101 @@
+"""The frozen part of a capture: CRIU dumps the tree inside the sandbox, and files are copied while it is stopped.
+
+CRIU freezes the sandbox's cgroup itself and thaws it on every way out, also when Hotstart dies: its RPC socket
+closes, it undoes and the source runs on.  Point of no return: none, the source survives every failure here.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from hotstart.clock import Deadline
+from hotstart.durable import read_bounded
+from hotstart.errors import HotstartError
+from hotstart.names import ROOT_PID
+from hotstart.reasons import CRIU_DUMP
+from hotstart.snapshot_agent.criu import diagnose, options, rpc
+from hotstart.snapshot_agent.criu.bundle import Bundle
+from hotstart.snapshot_agent.sandbox.helper import Helper, open_namespaces
+
+_LOG_LIMIT = 64 << 20
+_HELPER = "hotstart.snapshot_agent.capture.inside"
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """Monotonic seconds: when CRIU was asked, when files could be copied, when the source ran again."""
+
+    asked: float
+    stopped: float
+    running: float
+
+
+def dump(
+    init_pid: int,
+    freezer: Path,
+    bundle: Bundle,
+    images: Path,
+    work: Path,
+    deadline: Deadline,
+    while_frozen: Callable[[], None],
+) -> Frozen:
+    """Dump the worker of the sandbox with supervisor ``init_pid`` into ``images``; logs go to ``work``.
+
+    ``while_frozen`` is called once, after the images are complete and before the tree runs again.
+    Raises ``criu-dump-failed`` or the reason that CRIU's log gives; what ``while_frozen`` raises.
+    """
+    fds = open_namespaces(init_pid)
+    try:
+        fds |= {
+            "bundle": os.open(bundle.root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC),
+            "images": os.open(images, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC),
+            "work": os.open(work, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC),
+            "freezer": os.open(freezer, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC),
+            "output": os.open(work / "criu.out", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600),
+        }
+        plan = {"exec": [*bundle.command("/proc/self/fd/{bundle}"), "swrk", "{rpc}"], "env": bundle.environment()}
+        with Helper(_HELPER, "dumping the worker") as helper:
+            channel, numbers = helper.start(plan, fds, deadline)
+            with channel:
+                return _converse(channel, numbers, work, deadline, while_frozen)
+    finally:
+        for fd in fds.values():
+            os.close(fd)
+
+
+def _converse(
+    channel: socket.socket, numbers: dict[str, int], work: Path, deadline: Deadline, while_frozen: Callable[[], None]
+) -> Frozen:
+    descriptors = options.Descriptors(numbers["images"], numbers["work"], numbers["freezer"])
+    request = options.dump(ROOT_PID, descriptors, timeout_s=max(1, int(deadline.remaining())))
+    stopped = 0.0
+
+    def notified(script: str, _pid: int) -> None:
+        nonlocal stopped
+        if script == "post-dump":
+            stopped = time.monotonic()
+            while_frozen()
+
+    asked = time.monotonic()
+    answer, _moments = rpc.converse(channel, request, deadline, notified)
+    running = time.monotonic()
+    if not answer.success:
+        raise failure(work / options.DUMP_LOG, answer.cr_errmsg)
+    return Frozen(asked, stopped, running)
+
+
+def failure(log: Path, message: str) -> HotstartError:
+    """The reason of a failed dump, from CRIU's log."""
+    try:
+        text = read_bounded(log, _LOG_LIMIT).decode(errors="replace")
+    except (OSError, HotstartError):
+        text = ""
+    reason, line = diagnose.explain(text, CRIU_DUMP)
+    return HotstartError(
+        reason, f"CRIU: {message or line}" if not text else f"CRIU: {line}", tried="dumping the worker"
+    )

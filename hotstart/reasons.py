@@ -156,6 +156,30 @@ OUTSIDE_TCP = _reason(
     "A process holds a TCP connection to a peer outside the sandbox.",
     "close it before the capture (usage statistics, metrics, hubs); incoming requests are drained by the engine plugin",
 )
+INCOMING_TCP = _reason(
+    "incoming-tcp",
+    30,
+    "A client is connected to the worker.",
+    "none needed before a capture: the engine plugin drains requests and closes idle connections",
+)
+OUTSIDE_UDP = _reason(
+    "outside-udp",
+    30,
+    "A process holds a UDP socket that is bound to an address which a copy does not have.",
+    "close it before the capture",
+)
+BOUND_ADDRESS = _reason(
+    "bound-address",
+    30,
+    "A process listens on one address of the sandbox, which a copy does not have.",
+    "let the worker listen on 0.0.0.0 or on loopback",
+)
+HIDDEN_PROCESS = _reason(
+    "hidden-process",
+    30,
+    "A process cannot be looked into, so nothing is known of it.",
+    "none needed if the agent, which is root, finds nothing; otherwise see the named process",
+)
 USER_NAMESPACE = _reason(
     "user-namespace", 30, "The worker lives in a user namespace of its own.", "run it without a user namespace"
 )

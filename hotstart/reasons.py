@@ -115,6 +115,19 @@ NOEXEC_STORE = _reason(
     "put HOTSTART_HOME on a mount without noexec",
 )
 
+MEMORY_SHORT = _reason(
+    "memory-short",
+    18,
+    "There is not enough free memory for the copies.",
+    "restore fewer copies, or stop other sandboxes",
+)
+BYTECODE_OFF = _reason(
+    "bytecode-off",
+    0,
+    "Python is told to write no bytecode, so every cold start compiles what it imports.",
+    "unset PYTHONDONTWRITEBYTECODE before hotstart run, or compile the worker's packages once",
+)
+
 # --- sandboxes (20-29) ------------------------------------------------------------------------------------------
 NO_SUCH_SANDBOX = _reason("no-such-sandbox", 20, "There is no sandbox of that name.", "hotstart ps lists them")
 SANDBOX_EXISTS = _reason(

@@ -20,9 +20,11 @@ from hotstart.names import ROOT_PID
 from hotstart.reasons import CRIU_DUMP
 from hotstart.snapshot_agent.criu import diagnose, options, rpc
 from hotstart.snapshot_agent.criu.bundle import Bundle
+from hotstart.snapshot_agent.sandbox.enter import KERNDAT
 from hotstart.snapshot_agent.sandbox.helper import Helper, open_namespaces
 
 _LOG_LIMIT = 64 << 20
+_UNDO_SECONDS = 60.0
 _HELPER = "hotstart.snapshot_agent.capture.inside"
 
 
@@ -41,6 +43,7 @@ def dump(
     bundle: Bundle,
     images: Path,
     work: Path,
+    kerndat: Path | None,
     deadline: Deadline,
     while_frozen: Callable[[], None],
 ) -> Frozen:
@@ -58,11 +61,22 @@ def dump(
             "freezer": os.open(freezer, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC),
             "output": os.open(work / "criu.out", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600),
         }
-        plan = {"exec": [*bundle.command("/proc/self/fd/{bundle}"), "swrk", "{rpc}"], "env": bundle.environment()}
+        if kerndat is not None:
+            fds["kerndat"] = os.open(kerndat, os.O_RDONLY | os.O_CLOEXEC)
+        plan = {
+            "steps": [{"do": "kerndat"}],
+            "exec": [*bundle.command("/proc/self/fd/{bundle}"), "swrk", "{rpc}"],
+            "env": bundle.environment(),
+            "remove": [KERNDAT],
+        }
         with Helper(_HELPER, "dumping the worker") as helper:
             channel, numbers = helper.start(plan, fds, deadline)
-            with channel:
-                return _converse(channel, numbers, work, deadline, while_frozen)
+            try:
+                with channel:
+                    return _converse(channel, numbers, work, deadline, while_frozen)
+            finally:
+                # Also after Ctrl-C: CRIU notices the closed channel, undoes and thaws; it must never be killed before.
+                helper.finish(Deadline.after(_UNDO_SECONDS, "CRIU to end"))
     finally:
         for fd in fds.values():
             os.close(fd)

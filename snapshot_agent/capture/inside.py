@@ -1,4 +1,4 @@
-"""The helper program of a capture: enters the sandbox and starts CRIU there, nothing else."""
+"""The helper program of a capture: enters the sandbox and starts CRIU there."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ from hotstart.snapshot_agent.sandbox import enter
 
 def main() -> None:
     """Entry point of the helper process."""
-    enter.main({})
+    enter.main({"kerndat": enter.place_kerndat})

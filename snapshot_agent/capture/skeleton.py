@@ -8,7 +8,7 @@ mremap on these ranges; the file entry's size and mode are the memory file's own
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterable, MutableSequence
+from collections.abc import Iterable
 
 from hotstart.errors import HotstartError
 from hotstart.names import MEMORY_NAME
@@ -19,6 +19,7 @@ REGULAR_FILE = 1
 _MAP_ANONYMOUS = 0x20
 _HEAP, _ANON_PRIVATE, _FILE_PRIVATE = 1 << 5, 1 << 9, 1 << 6
 _SECCOMP_FILTER_MODE = 2
+_TSYNC = 1
 
 
 def map_range(vma: pb.Vma, file_id: int, offset: int) -> None:
@@ -52,14 +53,25 @@ def memory_file_entries(files: Iterable[pb.FileEntry], count: int, size: int) ->
     return entries
 
 
-def add_filter(seccomp: pb.Seccomp, cores: MutableSequence[pb.Core], program: bytes) -> None:
-    """Append ``program`` to the filters and chain it in front of what each thread of one process has already."""
+def add_filter(seccomp: pb.Seccomp, leader: pb.Core, others: Iterable[pb.Core], program: bytes) -> None:
+    """Give every thread of one process ``program``, installed before the filters that the thread has already.
+
+    ``prev`` means "install after me" (memory/filter.py tells the whole story).  Where all threads have equal filters,
+    CRIU notes them for the leader alone with the TSYNC flag: there one entry for the leader serves all threads.  A
+    thread with a filter of its own would make TSYNC fail without a word, so then each thread gets its entry.
+    """
+    threads = [leader, *others]
+    if _filters_are_synchronised(seccomp, threads):
+        threads = [leader]
+        flags = _TSYNC
+    else:
+        flags = 0
     chained: dict[int | None, int] = {}
-    for core in cores:
+    for core in threads:
         thread = core.thread_core
         before = thread.seccomp_filter if thread.seccomp_mode == _SECCOMP_FILTER_MODE else None
         if before not in chained:
-            entry = seccomp.seccomp_filters.add(filter=program, flags=0)
+            entry = seccomp.seccomp_filters.add(filter=program, flags=flags)
             if before is not None:
                 entry.prev = before
             chained[before] = len(seccomp.seccomp_filters) - 1
@@ -67,8 +79,19 @@ def add_filter(seccomp: pb.Seccomp, cores: MutableSequence[pb.Core], program: by
         thread.seccomp_filter = chained[before]
 
 
+def _filters_are_synchronised(seccomp: pb.Seccomp, threads: list[pb.Core]) -> bool:
+    leader, others = threads[0].thread_core, [t.thread_core for t in threads[1:]]
+    if any(t.seccomp_mode == _SECCOMP_FILTER_MODE for t in others):
+        return False
+    if leader.seccomp_mode != _SECCOMP_FILTER_MODE:
+        return True  # no thread has any filter
+    if leader.seccomp_filter >= len(seccomp.seccomp_filters):
+        raise HotstartError(IMAGE_UNEXPECTED, "a thread has a seccomp filter that is not there")
+    return not others or bool(seccomp.seccomp_filters[leader.seccomp_filter].flags & _TSYNC)
+
+
 def filter_chain(seccomp: pb.Seccomp, core: pb.Core) -> list[bytes]:
-    """The programs that a thread has, newest first."""
+    """The programs that a thread's image names, in the order of their installation."""
     if core.thread_core.seccomp_mode != _SECCOMP_FILTER_MODE:
         return []
     chain: list[bytes] = []

@@ -110,6 +110,8 @@ class Verdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """``mapped`` or ``copied``: of the process; single ranges of a mapped process may be copied."""
     reason: str
     """Reason code when copied, else empty."""
+    filters: int
+    """Seccomp filters that each of its threads has after a restore: checked before it runs."""
     mapped_bytes: int
     copied_bytes: int
     kept_bytes: int
@@ -128,6 +130,8 @@ class Sizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     zero_bytes: int
     """Pages that were all zero and are holes."""
     skeleton_bytes: int
+    shared_bytes: int
+    """Address space of shared segments that the memory file holds."""
     rootfs_bytes: int
     tmpfs_bytes: int
     stored_bytes: int
@@ -135,6 +139,15 @@ class Sizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     kv_bytes: int
     """KV cache content in the snapshot (0: released before the capture)."""
     kv_released_bytes: int
+
+
+class TmpfsEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The contents of one tmpfs."""
+
+    target: str
+    """Mount point in the sandbox."""
+    path: str
+    """Archive, relative to the snapshot directory."""
 
 
 class PhaseEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -180,6 +193,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     root_pid: int
     pids: list[int]
     """Every pid and thread id of the tree, in the sandbox's pid namespace."""
+    tmpfs: list[TmpfsEntry]
     memory_ids: list[int]
     """File ids of CRIU's images that are the memory file: one per process."""
     files: list[FileEntry]

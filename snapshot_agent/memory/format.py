@@ -67,8 +67,27 @@ def encode(table: Table) -> bytes:
     return data + hashlib.sha256(data).digest()
 
 
+def decode_extents(data: bytes) -> tuple[Extent, ...]:
+    """The extents alone, checked like ``decode`` does: all that a restore needs, in a fraction of the time."""
+    memory_bytes, extents, _blocks = _header(data)
+    return _extents(data, extents, memory_bytes)
+
+
 def decode(data: bytes) -> Table:
     """Parse a table, distrusting every number; raises ``memory-file-invalid``."""
+    memory_bytes, extents, _blocks = _header(data)
+    digests: dict[int, bytes] = {}
+    last = -1
+    for index, digest in BLOCK.iter_unpack(data[HEADER.size + extents * EXTENT.size : -_DIGEST]):
+        if index <= last or index * BLOCK_BYTES >= memory_bytes:
+            raise _invalid("its blocks are not in order")
+        digests[index] = digest
+        last = index
+    return Table(memory_bytes, _extents(data, extents, memory_bytes), digests)
+
+
+def _header(data: bytes) -> tuple[int, int, int]:
+    """Memory file bytes, number of extents, number of blocks; the digest of everything is checked."""
     if len(data) < HEADER.size + _DIGEST:
         raise _invalid("it is too short")
     magic, block_bytes, flags, memory_bytes, extents, blocks = HEADER.unpack_from(data)
@@ -78,19 +97,12 @@ def decode(data: bytes) -> Table:
         raise _invalid("its size does not fit its counts")
     if hashlib.sha256(data[:-_DIGEST]).digest() != data[-_DIGEST:]:
         raise _invalid("its digest is wrong")
-    offset = HEADER.size
-    found = tuple(
-        _extent(values, memory_bytes) for values in EXTENT.iter_unpack(data[offset : offset + extents * EXTENT.size])
-    )
-    offset += extents * EXTENT.size
-    digests: dict[int, bytes] = {}
-    last = -1
-    for index, digest in BLOCK.iter_unpack(data[offset:-_DIGEST]):
-        if index <= last or index * BLOCK_BYTES >= memory_bytes:
-            raise _invalid("its blocks are not in order")
-        digests[index] = digest
-        last = index
-    return Table(memory_bytes, found, digests)
+    return memory_bytes, extents, blocks
+
+
+def _extents(data: bytes, count: int, memory_bytes: int) -> tuple[Extent, ...]:
+    raw = data[HEADER.size : HEADER.size + count * EXTENT.size]
+    return tuple(_extent(values, memory_bytes) for values in EXTENT.iter_unpack(raw))
 
 
 def _extent(values: tuple[int, int, int, int, int], memory_bytes: int) -> Extent:

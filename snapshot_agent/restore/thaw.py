@@ -23,6 +23,7 @@ from hotstart.phases import Phases
 from hotstart.reasons import CRIU_RESTORE
 from hotstart.snapshot_agent.criu import diagnose, options, rpc
 from hotstart.snapshot_agent.criu.bundle import Bundle
+from hotstart.snapshot_agent.sandbox.enter import KERNDAT
 from hotstart.snapshot_agent.sandbox.helper import Helper, open_namespaces
 
 _LOG_LIMIT = 64 << 20
@@ -79,6 +80,7 @@ def thaw(
             "steps": [*steps, {"do": "kerndat"}],
             "exec": [*bundle.command("/proc/self/fd/{bundle}"), "swrk", "{rpc}"],
             "env": bundle.environment(),
+            "remove": [KERNDAT],
         }
         sent = time.monotonic()
         channel, numbers = helper.start(plan, fds, deadline)

@@ -6,7 +6,7 @@ files are the only ones it sees.  The agent's side of the conversation is ``help
 
 Conversation (SOCK_SEQPACKET, JSON messages, descriptors by SCM_RIGHTS):
 
-    agent  → helper   plan: {"namespaces", "cgroups", "next_pid", "steps", "exec", "fds"} + descriptors in that order
+    agent  → helper   plan: {"cgroups", "next_pid", "steps", "exec", "env", "remove", "fds"} + descriptors in that order
     helper → agent    {"step": name, "start", "end"}      after each step (monotonic seconds)
     helper → agent    {"ready": {name: number}} + [the program's RPC socket]
     helper → agent    {"error": text, "errno": n, "step": name} and ends with status 1
@@ -27,6 +27,7 @@ from typing import Any
 
 from hotstart.linux.syscalls import NAMESPACE_FLAGS, PR_SET_PDEATHSIG, prctl, setns
 
+KERNDAT = "/run/criu.kdat"
 MAX_FDS = 64
 MAX_MESSAGE = 1 << 20
 Step = Callable[[dict[str, Any], Mapping[str, int]], object]
@@ -55,6 +56,20 @@ def serve(channel_fd: int, steps: Mapping[str, Step]) -> int:
         os._exit(_inside(channel, plan, table, steps, last_pid))
     _pid, status = os.waitpid(child, 0)
     return os.waitstatus_to_exitcode(status) & 0xFF
+
+
+def place_kerndat(_entry: dict[str, Any], fds: Mapping[str, int]) -> None:
+    """Step ``kerndat``: give CRIU its own cache of kernel features instead of whatever lies in the sandbox's /run."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(KERNDAT)
+    if "kerndat" not in fds:
+        return
+    with contextlib.suppress(OSError):  # no /run, or a full one: CRIU probes the kernel itself
+        fd = os.open(KERNDAT, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(fd, os.pread(fds["kerndat"], 1 << 20, 0))
+        finally:
+            os.close(fd)
 
 
 def join_cgroups(directories: list[str]) -> None:
@@ -97,6 +112,9 @@ def _inside(
         ours.close()
         _pid, status = os.waitpid(program, 0)
         code = os.waitstatus_to_exitcode(status)
+        for path in plan.get("remove", []):
+            with contextlib.suppress(OSError):
+                os.unlink(path)
         with contextlib.suppress(OSError):
             _send(channel, {"exit": code})
         return code & 0xFF

@@ -27,17 +27,38 @@ def test_no_regular_file_at_all_is_refused() -> None:
         skeleton.memory_file_entries([pb.FileEntry(type=2, id=9)], 1, 0)
 
 
-def test_the_filter_is_chained_in_front_of_what_threads_have() -> None:
+def _with_filter(index: int) -> pb.Core:
+    core = pb.Core()
+    core.thread_core.seccomp_mode, core.thread_core.seccomp_filter = 2, index
+    return core
+
+
+def test_threads_with_filters_of_their_own_get_an_entry_each() -> None:
     seccomp = pb.Seccomp(seccomp_filters=[pb.SeccompFilter(filter=b"old", flags=0)])
-    bare, filtered, also = pb.Core(), pb.Core(), pb.Core()
-    for core in (filtered, also):
-        core.thread_core.seccomp_mode, core.thread_core.seccomp_filter = 2, 0
-    cores = [bare, filtered, also]
-    skeleton.add_filter(seccomp, cores, b"new")
+    leader, bare, also = _with_filter(0), pb.Core(), _with_filter(0)
+    skeleton.add_filter(seccomp, leader, [bare, also], b"new")
     assert len(seccomp.seccomp_filters) == 3  # one copy per distinct predecessor
+    assert {f.flags for f in seccomp.seccomp_filters[1:]} == {0}
     assert skeleton.filter_chain(seccomp, bare) == [b"new"]
-    assert skeleton.filter_chain(seccomp, filtered) == [b"new", b"old"]
+    assert skeleton.filter_chain(seccomp, leader) == [b"new", b"old"]
     assert skeleton.filter_chain(seccomp, also) == [b"new", b"old"]
+
+
+def test_equal_filters_stay_synchronised_through_the_leader() -> None:
+    seccomp = pb.Seccomp(seccomp_filters=[pb.SeccompFilter(filter=b"old", flags=1)])
+    leader, other = _with_filter(0), pb.Core()
+    skeleton.add_filter(seccomp, leader, [other], b"new")
+    assert skeleton.filter_chain(seccomp, leader) == [b"new", b"old"]
+    assert seccomp.seccomp_filters[1].flags == 1
+    assert other.thread_core.seccomp_mode == 0  # gets it from the leader's synchronisation
+
+
+def test_threads_without_any_filter_share_one_entry() -> None:
+    seccomp = pb.Seccomp()
+    leader, other = pb.Core(), pb.Core()
+    skeleton.add_filter(seccomp, leader, [other], b"new")
+    assert [(f.filter, f.flags, f.HasField("prev")) for f in seccomp.seccomp_filters] == [(b"new", 1, False)]
+    assert other.thread_core.seccomp_mode == 0
 
 
 def test_a_filter_that_refers_to_nothing_is_refused() -> None:

@@ -1,0 +1,186 @@
+"""Capture, step by step: quiesce, dump while frozen, let the source serve on, convert, publish.
+
+There is no point of no return before ``publish``: whatever fails or interrupts, the source is brought back to serving
+and the staging directory is removed.  With ``stop_source`` the caller stops the sandbox after the snapshot is public.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from hotstart.snapshot_agent.catalog.store import Staging, Store
+
+from hotstart.clock import Deadline
+from hotstart.errors import HotstartError
+from hotstart.hooks.control.protocol import Report
+from hotstart.phases import Phases
+from hotstart.reasons import ROOTFS_DIFF
+from hotstart.snapshot_agent.capture import convert, describe, freeze, quiesce
+from hotstart.snapshot_agent.capture.describe import MEMORY, ROOTFS, SKELETON, TABLE
+from hotstart.snapshot_agent.capture.rootfs import RootfsDiff, write_diff
+from hotstart.snapshot_agent.capture.tmpfs import write_tmpfs
+from hotstart.snapshot_agent.catalog.manifest import Facts, Manifest, TmpfsEntry
+from hotstart.snapshot_agent.criu.bundle import Bundle
+from hotstart.snapshot_agent.sandbox import view
+from hotstart.snapshot_agent.sandbox.contract import Sandbox
+from hotstart.snapshot_agent.sandbox.enter import KERNDAT
+
+Progress = Callable[[str, float], None]
+WORK = "work"
+UNDO_SECONDS = 60.0
+"""Bringing the source back has this much time of its own, whatever is left of the capture's deadline."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What to capture and how."""
+
+    sandbox: Sandbox
+    name: str
+    facts: Facts
+    """This machine, as preflight gathered it."""
+    bundle: Bundle
+    kerndat: Path | None
+    stop_source: bool = False
+    force_copy: bool = False
+    timeout_s: float = 120.0
+
+
+@dataclass
+class _Taken:
+    """What the frozen part left in the staging directory."""
+
+    frozen: freeze.Frozen
+    rootfs: RootfsDiff | None
+    tmpfs: list[TmpfsEntry]
+    stdio: tuple[str, str, str]
+
+
+def capture(order: Order, store: Store, told: Progress) -> Manifest:
+    """Capture a sandbox and publish the snapshot; returns its manifest.
+
+    Raises HotstartError with the failing step's reason; the source serves on then and nothing is left behind.
+    """
+    phases = Phases()
+    deadline = Deadline.after(order.timeout_s, "the capture")
+    staging = store.begin(order.name)
+    try:
+        report, taken = _take(order, staging, deadline, phases, told)
+        with phases.span("convert"):
+            converted = convert.convert(
+                staging.path / SKELETON,
+                staging.path / MEMORY,
+                staging.path / TABLE,
+                noexec=bool(os.statvfs(staging.path).f_flag & os.ST_NOEXEC),
+                force_copy=order.force_copy,
+                told=lambda fraction: told("convert", fraction),
+            )
+        shutil.rmtree(staging.path / WORK)  # CRIU's logs; a failure has told what was in them
+        with phases.span("digest"):
+            told("digest", 0.0)
+            files = describe.digest_files(staging.path)
+        phases.finish()
+        manifest = describe.manifest(
+            describe.Capture(
+                order.name,
+                order.sandbox,
+                order.facts,
+                report,
+                taken.stdio,
+                taken.tmpfs,
+                converted,
+                files,
+                phases,
+                taken.frozen.running - taken.frozen.asked,
+            ),
+            staging.path,
+        )
+        told("publish", 0.0)
+        store.publish(staging, manifest)  # the point of no return: from here on the snapshot exists
+    except BaseException:
+        with contextlib.suppress(OSError):
+            store.discard(staging)
+        raise
+    return manifest
+
+
+def _take(
+    order: Order, staging: Staging, deadline: Deadline, phases: Phases, told: Progress
+) -> tuple[Report | None, _Taken]:
+    """The part that involves the source: it rests, is dumped, and serves again (or stays at rest with stop_source)."""
+    sandbox = order.sandbox
+    control, alive = sandbox.control, sandbox.alive
+    report = quiesce.engine_report(control)
+    at_rest = False
+    try:
+        if report is not None:
+            told("quiesce", 0.0)
+            at_rest = True  # from the order on: an interrupted wait must be undone too
+            with phases.span("quiesce"):
+                report = quiesce.quiesce(control, deadline, alive)
+        told("dump", 0.0)
+        taken = _dump(order, staging.path, deadline, phases)
+        if at_rest and not order.stop_source:
+            told("resume", 0.0)
+            with phases.span("resume"):
+                at_rest = False
+                quiesce.serve_on(control, Deadline.after(UNDO_SECONDS, "the source to serve again"), alive)
+    except BaseException as error:
+        if at_rest:
+            _undo(order, error)
+        raise
+    return report, taken
+
+
+def bring_back(order: Order) -> None:
+    """Let a source that rests serve again (after a failure later than the dump, with ``stop_source``)."""
+    quiesce.serve_on(
+        order.sandbox.control, Deadline.after(UNDO_SECONDS, "the source to serve again"), order.sandbox.alive
+    )
+
+
+def _undo(order: Order, error: BaseException) -> None:
+    try:
+        bring_back(order)
+    except HotstartError as second:
+        error.add_note(f"and the source did not come back: {second.line()}")
+
+
+def _dump(order: Order, staging: Path, deadline: Deadline, phases: Phases) -> _Taken:
+    """Dump the tree and copy the files that change with it while it is frozen."""
+    images, work = staging / SKELETON, staging / WORK
+    images.mkdir(mode=0o700)
+    work.mkdir(mode=0o700)
+    pid = order.sandbox.init_pid
+    upper, stdio = view.upperdir(pid), view.stdio(pid)
+    mounts = view.tmpfs_mounts(pid)
+    rootfs: list[RootfsDiff] = []
+    tmpfs: list[TmpfsEntry] = []
+
+    def while_frozen() -> None:
+        with phases.span("rootfs"):
+            if upper is not None:
+                rootfs.append(write_diff(upper, staging / ROOTFS, skip_mounts=view.mount_points(pid)))
+        with phases.span("tmpfs"):
+            for number, target in enumerate(mounts):
+                name = f"tmpfs-{number}.tar"
+                write_tmpfs(Path(f"/proc/{pid}/root"), target, staging / name, skip=[KERNDAT])
+                tmpfs.append(TmpfsEntry(target=target, path=name))
+
+    began = time.monotonic()
+    try:
+        frozen = freeze.dump(
+            pid, view.freezer_dir(pid), order.bundle, images, work, order.kerndat, deadline, while_frozen
+        )
+    except OSError as error:
+        raise HotstartError(ROOTFS_DIFF, f"{error}", tried="copying files while the worker was frozen") from error
+    phases.add("enter", began, frozen.asked)
+    phases.add("dump", frozen.asked, frozen.stopped)
+    phases.add("thaw", frozen.stopped, frozen.running)
+    return _Taken(frozen, rootfs[0] if rootfs else None, tmpfs, stdio)

@@ -19,7 +19,8 @@ from hotstart import reasons
 from hotstart.findings import Finding
 from hotstart.reasons import Reason
 
-NAMESPACES = ("user", "pid", "mnt", "net", "ipc", "uts", "cgroup", "time")
+NAMESPACES = ("user", "pid", "mnt", "net", "ipc", "uts", "cgroup")
+"""Not time: CRIU restores a tree into a time namespace of its own, in which its clocks go on."""
 GHOST_LIMIT = 64 << 20
 """Deleted files up to this many bytes are carried in the images (CRIU's --ghost-limit)."""
 DESCRIPTOR_LIMIT = 1 << 16
@@ -294,7 +295,7 @@ def _process(pid: int) -> Process:
 def _namespaces(pid: int) -> dict[str, str]:
     links = {}
     for kind in NAMESPACES:
-        with contextlib.suppress(FileNotFoundError):  # a kernel without time namespaces
+        with contextlib.suppress(FileNotFoundError):  # a kernel without them
             links[kind] = os.readlink(f"/proc/{pid}/ns/{kind}")
     return links
 

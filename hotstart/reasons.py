@@ -272,6 +272,12 @@ QUIESCE_BUSY = _reason(
 ENGINE_NOT_READY = _reason(
     "engine-not-ready", 41, "The engine in the sandbox has not finished starting.", "wait until it answers requests"
 )
+ENGINE_UNSUPPORTED = _reason(
+    "engine-unsupported",
+    41,
+    "The engine, or the way it was configured, is not one that the plugin can bring to rest.",
+    "see the named version or option; HOTSTART_ENGINE=none captures a program without hooks",
+)
 CRIU_DUMP = _reason("criu-dump-failed", 42, "CRIU could not dump the worker; it serves on.", "see CRIU's line")
 ROOTFS_DIFF = _reason(
     "rootfs-diff-failed", 43, "The changes of the root file system could not be taken.", "see the named path"

@@ -114,6 +114,6 @@ def guard(server: ThreadingHTTPServer) -> Gate:
                 self.close_connection = True
 
     server.get_request = get_request  # type: ignore[method-assign]
-    server.shutdown_request = shutdown_request  # type: ignore[method-assign]
+    server.shutdown_request = shutdown_request  # type: ignore[method-assign,assignment]
     server.RequestHandlerClass = Guarded
     return gate

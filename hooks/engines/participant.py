@@ -95,7 +95,6 @@ class Participant:
     def _run(self) -> None:
         while not self._is_ready:
             _nap(REST_POLL_S)
-        self._move(State.READY, facts=self._known_facts())
         while True:
             try:
                 self.step()
@@ -105,6 +104,8 @@ class Participant:
 
     def step(self) -> None:
         """One poll: carry out a new order, or give up a rest that nobody ends."""
+        if self._state is State.STARTING:
+            self._move(State.READY, facts=self._known_facts())
         order = self._new_order()
         if order is None:
             if self._state is State.QUIESCED and self._rest and self._rest.over():

@@ -1,0 +1,57 @@
+"""What EngineCore and Worker processes do on behalf of the leader: methods that the plugin adds to their classes."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+from hotstart.hooks.engines import pages
+from hotstart.hooks.engines.vllm import compat, identity, kv
+
+RELEASE_KV = "hotstart_release_kv"
+SETTLE = "hotstart_settle"
+REFRESH = "hotstart_refresh"
+MEASURE = "hotstart_measure"
+
+
+def install() -> None:
+    """Add the methods to the classes that this process has loaded."""
+    compat.add_engine_methods(
+        {RELEASE_KV: _core_release_kv, SETTLE: _core_settle, REFRESH: _core_refresh, MEASURE: _core_measure}
+    )
+    compat.add_worker_methods({RELEASE_KV: kv.release, SETTLE: _settle, REFRESH: _refresh, MEASURE: kv.weights_bytes})
+
+
+def _core_release_kv(core: Any) -> list[int]:
+    """[bytes of the KV caches, bytes given back] of all Workers."""
+    each = compat.call_workers(core, RELEASE_KV)
+    return [sum(total for total, _ in each), sum(released for _, released in each)]
+
+
+def _core_settle(core: Any) -> None:
+    compat.call_workers(core, SETTLE)
+    _settle(core)
+
+
+def _core_refresh(core: Any, names: dict[str, str]) -> None:
+    compat.call_workers(core, REFRESH, names)
+    _refresh(core, names)
+
+
+def _core_measure(core: Any) -> int:
+    return sum(compat.call_workers(core, MEASURE))
+
+
+def _refresh(holder: Any, names: dict[str, str]) -> None:
+    identity.refresh_process(names)
+    compat.set_instance_id(holder, names["instance_id"])
+
+
+def _settle(_: Any) -> None:
+    settle_process()
+
+
+def settle_process() -> None:
+    """Give back garbage and free heap of the calling process."""
+    gc.collect()
+    pages.trim_heap()

@@ -39,7 +39,9 @@ MS_SLAVE = 1 << 19
 MNT_DETACH = 2
 
 PR_SET_PDEATHSIG = 1
+PR_SET_DUMPABLE = 4
 PR_SET_NAME = 15
+PR_CAPBSET_DROP = 24
 PR_SET_NO_NEW_PRIVS = 38
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -55,8 +57,11 @@ _NUMBERS = {
 }
 
 
+_MACHINE = os.uname().machine
+
+
 def _nr(name: str) -> int:
-    return _NUMBERS[os.uname().machine][name]
+    return _NUMBERS[_MACHINE][name]
 
 
 def _check(result: int, what: str) -> int:
@@ -152,3 +157,30 @@ def seccomp_set_filter(program: bytes) -> None:
     _check(
         _libc.syscall(ctypes.c_long(_nr("seccomp")), ctypes.c_uint(set_mode_filter), ctypes.c_uint(0), fprog), "seccomp"
     )
+
+
+def capset(*, effective: int, permitted: int, inheritable: int) -> None:
+    """capset(2) for the calling thread; the sets as bit masks."""
+    version_3 = 0x20080522
+    header = struct.pack("=II", version_3, 0)
+    low, high = 0xFFFFFFFF, 32
+    sets = (
+        effective & low,
+        permitted & low,
+        inheritable & low,
+        effective >> high,
+        permitted >> high,
+        inheritable >> high,
+    )
+    _check(_libc.capset(header, struct.pack("=6I", *sets)), "capset")
+
+
+def block_all_signals() -> None:
+    """Block every signal that can be blocked, for the calling thread and what it executes.
+
+    ``signal.pthread_sigmask`` without the 5 ms that importing ``signal`` costs.
+    """
+    signals = ctypes.create_string_buffer(128)
+    _libc.sigfillset(signals)
+    set_mask = 2
+    _check(_libc.sigprocmask(set_mask, signals, None), "sigprocmask")

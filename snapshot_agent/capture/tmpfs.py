@@ -31,8 +31,8 @@ def write_tmpfs(root: Path | int, target: str, out: Path, *, skip: Iterable[str]
 
     ``root`` is ``/proc/PID/root`` of a process in the sandbox, or a descriptor of it.  Call it in CRIU's post-dump
     callback: CRIU's ``link_remap`` names exist just then, and share their inodes with names of the worker in the
-    archive too.  ``skip`` are absolute paths as the sandbox sees them; what is mounted below ``target`` is left out anyway.
-    Raises ``tmpfs-copy-failed`` with the path, or ``disk-full``; no file is left then.  The file is not flushed.
+    archive too.  ``skip`` are absolute paths as the sandbox sees them; what is mounted below ``target`` is left out
+    anyway.  Raises ``tmpfs-copy-failed`` with the path, or ``disk-full``; no file is left then.  Nothing is flushed.
     """
     with told_as(TMPFS_COPY, f"archiving {target}"):
         fd = open_target(root, target)

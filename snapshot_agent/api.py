@@ -1,15 +1,68 @@
-"""The façade of the agent: values in, values out.  Command line, benchmarks and serving stack import only this."""
+"""The façade of the agent: values in, values out.
+
+The command line, benchmarks and the serving stack import only this.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import fcntl
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from hotstart.snapshot_agent.catalog.directory import DirectoryStore
+from hotstart.snapshot_agent.catalog.verify import Damage
+from hotstart.snapshot_agent.preflight.doctor import examine
+
+from hotstart import naming
+from hotstart.clock import Deadline
+from hotstart.errors import HotstartError
 from hotstart.findings import Finding
+from hotstart.hooks.control.protocol import State
+from hotstart.phases import Phases
+from hotstart.reasons import CAPTURE_BUSY
+from hotstart.snapshot_agent import copies
+from hotstart.snapshot_agent.capture import pipeline as capture_pipeline
+from hotstart.snapshot_agent.capture import quiesce
+from hotstart.snapshot_agent.catalog import stamp
 from hotstart.snapshot_agent.catalog.manifest import Manifest
-from hotstart.snapshot_agent.sandbox.contract import SandboxSpec
+from hotstart.snapshot_agent.copies import RestoreResult
+from hotstart.snapshot_agent.criu import bundle as criu_bundle
+from hotstart.snapshot_agent.criu import kerndat
+from hotstart.snapshot_agent.preflight import checks
+from hotstart.snapshot_agent.restore import pipeline as restore_pipeline
+from hotstart.snapshot_agent.sandbox import local, view
+from hotstart.snapshot_agent.sandbox.contract import SandboxSpec, Volume
+
+__all__ = [
+    "Damage",
+    "Finding",
+    "Progress",
+    "RestoreResult",
+    "SandboxInfo",
+    "SandboxSpec",
+    "SnapshotInfo",
+    "Volume",
+    "create_snapshot",
+    "damaged_snapshots",
+    "doctor",
+    "inspect_snapshot",
+    "log_path",
+    "preflight",
+    "remove_snapshot",
+    "restore",
+    "run",
+    "sandboxes",
+    "snapshots",
+    "stop",
+    "verify_snapshot",
+    "wait_ready",
+]
 
 Progress = Callable[[str, float], None]
 """Called with the phase's name and its fraction done (0..1), from any thread."""
@@ -42,51 +95,44 @@ class SnapshotInfo:
     manifest: Manifest
 
 
-@dataclass(frozen=True)
-class RestoreResult:
-    """What became of one copy.  ``outcome``: ``restored`` or ``cold`` (with the reason)."""
-
-    name: str
-    outcome: str
-    address: str
-    phases: dict[str, Any]
-    verdicts: list[dict[str, Any]] = field(default_factory=list)
-    private_bytes: int = 0
-    reason: str = ""
-    detail: str = ""
-
-
-@dataclass(frozen=True)
-class Damage:
-    """One damaged file found by ``verify``."""
-
-    path: str
-    what: str
-
-
 def run(home: Path, spec: SandboxSpec) -> SandboxInfo:
     """Make a sandbox and start the command in it; returns as soon as the supervisor runs."""
-    raise NotImplementedError
+    _prepare(home)
+    return _info(local.create(home, spec, placeholder=False))
 
 
 def wait_ready(home: Path, name: str, timeout_s: float) -> SandboxInfo:
-    """Wait until the engine in the sandbox reports ready (engine none: at once)."""
-    raise NotImplementedError
+    """Wait until the engine in the sandbox reports ready (engine none: at once).
+
+    Raises ``deadline``, ``sandbox-dead``, ``no-such-sandbox``.
+    """
+    sandbox = local.load(home, name)
+    deadline = Deadline.after(timeout_s, f"the engine in {name} to be ready")
+    while sandbox.spec.engine != "none":
+        sandbox.alive()
+        report = quiesce.read_report(sandbox.control)
+        if report is not None and report.state in (State.READY, State.RESUMED):
+            break
+        deadline.check()
+        time.sleep(deadline.sooner(0.02))
+    return _info(sandbox)
 
 
 def sandboxes(home: Path, *, measure: bool = False) -> list[SandboxInfo]:
     """All local sandboxes; ``measure`` adds the private memory of each."""
-    raise NotImplementedError
+    return [_info(sandbox, measure=measure) for sandbox in local.list_all(home)]
 
 
 def log_path(home: Path, name: str) -> Path:
-    """The file that holds what the worker wrote."""
-    raise NotImplementedError
+    """The file that holds what the worker wrote; raises ``no-such-sandbox``."""
+    return local.load(home, name).log_path
 
 
 def stop(home: Path, name: str, *, grace_s: float = 10.0) -> SandboxInfo:
     """SIGTERM, wait, SIGKILL; remove the sandbox and everything it held."""
-    raise NotImplementedError
+    info = _info(local.load(home, name))
+    local.destroy(home, name, grace_s)
+    return info
 
 
 def create_snapshot(
@@ -95,36 +141,75 @@ def create_snapshot(
     name: str,
     *,
     stop_source: bool = False,
+    force_copy: bool = False,
     timeout_s: float = 120.0,
     progress: Progress | None = None,
 ) -> SnapshotInfo:
-    """Capture a sandbox; on any failure the source serves on and no snapshot is left."""
-    raise NotImplementedError
+    """Capture a sandbox; on any failure the source serves on and no snapshot is left.
+
+    ``force_copy`` makes a snapshot whose memory is copied instead of mapped.
+    """
+    naming.check(name, "snapshot")
+    _prepare(home)
+    told = progress or _silent
+    source = local.load(home, sandbox)
+    source.alive()
+    store = DirectoryStore(home)
+    bundle = criu_bundle.find(home)
+    with _alone(source):
+        told("preflight", 0.0)
+        _refuse(checks.check_capture(source.init_pid, home, kv_bytes=_kv_bytes(source)))
+        facts = checks.capture_facts(source.init_pid, source.spec, checks.criu_version(bundle, home))
+        order = capture_pipeline.Order(
+            source,
+            name,
+            facts,
+            bundle,
+            kerndat.cached(home, bundle),
+            stop_source=stop_source,
+            force_copy=force_copy,
+            timeout_s=timeout_s,
+        )
+        manifest = capture_pipeline.capture(order, store, told)
+    with store.open(name) as handle:
+        stamp.write(home, handle)
+        path = handle.path
+    if stop_source:
+        local.destroy(home, sandbox, 1.0)
+    return SnapshotInfo(name, path, manifest)
 
 
 def snapshots(home: Path) -> list[SnapshotInfo]:
-    """All published snapshots; an unreadable one is listed by ``damaged_snapshots``."""
-    raise NotImplementedError
+    """All published snapshots that can be read, by name; ``damaged_snapshots`` tells of the others."""
+    return [info for _name, info in _each_snapshot(home) if isinstance(info, SnapshotInfo)]
 
 
 def damaged_snapshots(home: Path) -> dict[str, str]:
     """Names of snapshots whose manifest cannot be read, with the reason."""
-    raise NotImplementedError
+    return {name: info for name, info in _each_snapshot(home) if isinstance(info, str)}
 
 
 def inspect_snapshot(home: Path, name: str) -> SnapshotInfo:
     """One snapshot; raises ``no-such-snapshot``, ``manifest-invalid``."""
-    raise NotImplementedError
+    with DirectoryStore(home).open(name) as handle:
+        return SnapshotInfo(name, handle.path, handle.manifest)
 
 
 def verify_snapshot(home: Path, name: str, progress: Progress | None = None) -> list[Damage]:
     """Read every byte and compare it with its digest; an empty list means intact."""
-    raise NotImplementedError
+    told = progress or _silent
+    with DirectoryStore(home).open(name) as handle:
+        damage = copies.check(handle, told)
+        if not damage:
+            stamp.write(home, handle)
+    return damage
 
 
 def remove_snapshot(home: Path, name: str) -> int:
-    """Remove a snapshot that nobody reads; returns the bytes freed."""
-    raise NotImplementedError
+    """Remove a snapshot that nobody reads; returns the bytes freed.  Raises ``snapshot-busy``."""
+    freed = DirectoryStore(home).remove(name)
+    stamp.forget(home, name)
+    return freed
 
 
 def restore(
@@ -142,14 +227,134 @@ def restore(
     A copy that cannot be restored cold starts (``cold_start=False``: is removed); its result says why.
     ``force_copy`` copies all memory instead of mapping it.
     """
-    raise NotImplementedError
+    began = time.monotonic()
+    told = progress or _silent
+    for name in names:
+        naming.check(name, "sandbox")
+    with DirectoryStore(home).open(snapshot) as handle, tempfile.TemporaryDirectory(dir=_prepare(home)) as work:
+        planning = Phases(began=began)
+        with planning.span("plan"):
+            try:
+                plan: restore_pipeline.Source | HotstartError = copies.source(
+                    home, handle, Path(work), len(names), force_copy=force_copy, told=told
+                )
+            except HotstartError as error:
+                if not cold_start:
+                    raise
+                plan = error
+        deadline = Deadline.after(timeout_s, "the restore")
+        done = 0
+
+        def one(name: str) -> RestoreResult:
+            nonlocal done
+            phases = Phases(began=began)
+            phases.spans += planning.spans
+            result = copies.restore_one(
+                home, handle.manifest, plan, name, Path(work), deadline, phases, cold_start=cold_start
+            )
+            done += 1
+            told("restore", done / len(names))
+            return result
+
+        told("restore", 0.0)
+        if len(names) == 1:
+            return [one(names[0])]
+        with ThreadPoolExecutor(len(names)) as pool:
+            return list(pool.map(one, names))
 
 
 def preflight(home: Path, *, snapshot: str | None = None, sandbox: str | None = None) -> list[Finding]:
     """What would make the capture of ``sandbox``, or the restore of ``snapshot``, fail on this machine."""
-    raise NotImplementedError
+    findings: list[Finding] = []
+    if sandbox is not None:
+        source = local.load(home, sandbox)
+        source.alive()
+        findings += checks.check_capture(source.init_pid, home, kv_bytes=_kv_bytes(source))
+    if snapshot is not None:
+        version = checks.criu_version(criu_bundle.find(home), home)
+        with DirectoryStore(home).open(snapshot) as handle:
+            findings += checks.check_restore(handle.manifest, home, criu=version)
+    if sandbox is None and snapshot is None:
+        findings += [finding for _name, ok, _found, finding in doctor(home) if not ok and finding is not None]
+    return findings
 
 
 def doctor(home: Path) -> list[tuple[str, bool, str, Finding | None]]:
     """Checks of the machine: name, passed, what was found, the finding if not passed."""
-    raise NotImplementedError
+    return examine(home)
+
+
+def _silent(_phase: str, _fraction: float) -> None:
+    """No progress is wanted."""
+
+
+def _prepare(home: Path) -> Path:
+    """The home directory with its scratch directory (on the same file system as the snapshots)."""
+    scratch = home / "scratch"
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    scratch.mkdir(mode=0o700, exist_ok=True)
+    return scratch
+
+
+def _refuse(findings: Sequence[Finding]) -> None:
+    """Raise the first fatal finding, before anything is disturbed."""
+    fatal = [f for f in findings if f.fatal]
+    if fatal:
+        first = fatal[0]
+        more = f" (and {len(fatal) - 1} more: hotstart preflight lists them)" if len(fatal) > 1 else ""
+        raise HotstartError(
+            first.reason, f"{first.subject}: {first.found}{more}", tried="preflight", next_step=first.what_to_do
+        )
+
+
+def _kv_bytes(sandbox: local.LocalSandbox) -> int:
+    report = quiesce.read_report(sandbox.control)
+    value = report.facts.get("kv_bytes", 0) if report else 0
+    return int(value) if isinstance(value, int | float) else 0
+
+
+@contextmanager
+def _alone(sandbox: local.LocalSandbox) -> Iterator[None]:
+    """One capture of a sandbox at a time; the lock dies with its holder."""
+    fd = os.open(sandbox.control.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise HotstartError(CAPTURE_BUSY, f"another capture of {sandbox.name} is running") from None
+        yield
+    finally:
+        os.close(fd)
+
+
+def _each_snapshot(home: Path) -> Iterator[tuple[str, SnapshotInfo | str]]:
+    store = DirectoryStore(home)
+    for name in store.names():
+        try:
+            with store.open(name) as handle:
+                yield name, SnapshotInfo(name, handle.path, handle.manifest)
+        except HotstartError as error:
+            yield name, error.line()
+
+
+def _info(sandbox: local.LocalSandbox, *, measure: bool = False) -> SandboxInfo:
+    report = None
+    try:
+        report = quiesce.read_report(sandbox.control)
+        state, reason = sandbox.state(), report.reason if report else ""
+    except HotstartError as error:
+        state, reason = "failed", error.reason.code
+    status = sandbox.exit_status()
+    return SandboxInfo(
+        sandbox.name,
+        state,
+        sandbox.address,
+        sandbox.init_pid,
+        sandbox.created,
+        sandbox.spec.command,
+        report.engine if report else "none",
+        sandbox.restored_from,
+        reason,
+        status,
+        view.private_bytes(sandbox.init_pid) if measure and status is None else 0,
+    )

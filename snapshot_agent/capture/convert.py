@@ -46,8 +46,7 @@ class Converted:
     pids: list[int]
     """Every thread id of the tree."""
     executable: bool
-    files: list[str]
-    """Absolute names of the regular files that the worker has open or mapped."""
+    """True if a mapped range is executable."""
 
 
 @dataclass
@@ -108,7 +107,6 @@ def convert(images: Path, memory: Path, table: Path, *, noexec: bool, force_copy
         [e.id for e in entries],
         imagefile.threads_of(tree),
         any(p.executable() for p in mapped),
-        sorted({f.reg.name for f in files if f.HasField("reg") and f.reg.name.startswith("/")}),
     )
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,11 +40,7 @@ class Capture:
 def manifest(capture: Capture, staging: Path) -> catalog.Manifest:
     """The manifest of the snapshot in ``staging``."""
     converted = capture.converted
-    facts = msgspec.structs.replace(
-        capture.facts,
-        executable_memory=converted.executable,
-        files=list(_identities(capture.sandbox.init_pid, converted.files, capture.sandbox.spec)),
-    )
+    facts = msgspec.structs.replace(capture.facts, executable_memory=converted.executable)
     return catalog.Manifest(
         version=catalog.VERSION,
         hotstart=hotstart.__version__,
@@ -106,24 +100,6 @@ def _digest(path: Path) -> str:
         while chunk := f.read(_CHUNK):
             digest.update(chunk)
     return f"sha256:{digest.hexdigest()}"
-
-
-def _identities(init_pid: int, names: list[str], spec: SandboxSpec) -> Iterator[catalog.FileIdentity]:
-    """Files of the lower root file system and of volumes; what the snapshot carries itself is left out.
-
-    They are looked up on the host, where the worker cannot have changed them: a name that is not a plain file there is
-    the worker's own (its diff, a tmpfs) and travels with the snapshot.
-    """
-    root = Path(f"/proc/{init_pid}/root")
-    for name in names:
-        lower = Path(spec.rootfs) / name.lstrip("/")
-        try:
-            mine, theirs = lower.lstat(), os.lstat(f"{root}{name}")
-        except OSError:
-            continue
-        same = (mine.st_size, mine.st_mtime_ns) == (theirs.st_size, theirs.st_mtime_ns)
-        if same and os.path.isfile(lower):
-            yield catalog.FileIdentity(path=name, bytes=mine.st_size, mtime_ns=mine.st_mtime_ns)
 
 
 def _engine(report: Report | None) -> catalog.EngineEntry:

@@ -70,8 +70,10 @@ def capture(order: Order, store: Store, told: Progress) -> Manifest:
     phases = Phases()
     deadline = Deadline.after(order.timeout_s, "the capture")
     staging = store.begin(order.name)
+    rests = False
     try:
         report, taken = _take(order, staging, deadline, phases, told)
+        rests = order.stop_source and report is not None
         with phases.span("convert"):
             converted = convert.convert(
                 staging.path / SKELETON,
@@ -103,9 +105,11 @@ def capture(order: Order, store: Store, told: Progress) -> Manifest:
         )
         told("publish", 0.0)
         store.publish(staging, manifest)  # the point of no return: from here on the snapshot exists
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             store.discard(staging)
+        if rests:
+            _undo(order, error)
         raise
     return manifest
 
@@ -138,16 +142,11 @@ def _take(
     return report, taken
 
 
-def bring_back(order: Order) -> None:
-    """Let a source that rests serve again (after a failure later than the dump, with ``stop_source``)."""
-    quiesce.serve_on(
-        order.sandbox.control, Deadline.after(UNDO_SECONDS, "the source to serve again"), order.sandbox.alive
-    )
-
-
 def _undo(order: Order, error: BaseException) -> None:
+    """Let the source serve again; ``error`` is told if that fails too."""
+    deadline = Deadline.after(UNDO_SECONDS, "the source to serve again")
     try:
-        bring_back(order)
+        quiesce.serve_on(order.sandbox.control, deadline, order.sandbox.alive)
     except HotstartError as second:
         error.add_note(f"and the source did not come back: {second.line()}")
 

@@ -54,8 +54,16 @@ def copied_extents(path: Path, manifest: Manifest) -> tuple[table_format.Extent,
     return tuple(e for e in extents if e.kind is not Kind.MAPPED)
 
 
-def restore(source: Source, make: MakePlaceholder, work: Path, deadline: Deadline, phases: Phases) -> Sandbox:
-    """Make a placeholder and bring the snapshot's worker back in it; returns the sandbox with a worker that serves.
+@dataclass(frozen=True)
+class Restored:
+    """A sandbox whose worker serves, and what the engine said of its resume (None without hooks)."""
+
+    sandbox: Sandbox
+    report: Report | None
+
+
+def restore(source: Source, make: MakePlaceholder, work: Path, deadline: Deadline, phases: Phases) -> Restored:
+    """Make a placeholder and bring the snapshot's worker back in it.
 
     Raises HotstartError; ``Failed`` wraps it with the placeholder when one exists.
     """
@@ -64,10 +72,10 @@ def restore(source: Source, make: MakePlaceholder, work: Path, deadline: Deadlin
             sandbox = make()
         try:
             _thaw(source, sandbox, helper, work, deadline, phases)
-            _resume(source.manifest, sandbox, deadline, phases)
+            report = _resume(source.manifest, sandbox, deadline, phases)
         except BaseException as error:
             raise Failed(sandbox) from error
-    return sandbox
+    return Restored(sandbox, report)
 
 
 class Failed(Exception):
@@ -107,10 +115,10 @@ def _thaw(source: Source, sandbox: Sandbox, helper: Helper, work: Path, deadline
         )
 
 
-def _resume(manifest: Manifest, sandbox: Sandbox, deadline: Deadline, phases: Phases) -> None:
+def _resume(manifest: Manifest, sandbox: Sandbox, deadline: Deadline, phases: Phases) -> Report | None:
     """Let the engine wake up as a copy: new identity, KV cache, canary."""
     if manifest.engine.name == "none":
-        return
+        return None
     expected = _canary(manifest)
     order = Order(
         Verb.RESUME,
@@ -130,6 +138,7 @@ def _resume(manifest: Manifest, sandbox: Sandbox, deadline: Deadline, phases: Ph
         reason = reasons.REGISTRY.get(report.reason, RESUME_FAILED)
         raise HotstartError(reason, report.detail or "the worker gave no detail", tried="resuming the restored worker")
     _compare(expected, report)
+    return report
 
 
 def _compare(expected: Canary | None, report: Report) -> None:

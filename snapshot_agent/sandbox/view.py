@@ -65,6 +65,12 @@ def upperdir_of(mounts: list[Mount]) -> Path | None:
     return None
 
 
+def mount_points(pid: int) -> list[str]:
+    """Every mount point of the sandbox but its root: what lies below one in the upper directory is hidden there."""
+    with _sandbox(pid):
+        return sorted({mount.point for mount in procfs.mountinfo(pid)} - {"/"})
+
+
 def tmpfs_mounts(pid: int) -> list[str]:
     """Mount points of tmpfs whose contents belong to the sandbox and travel with a snapshot."""
     with _sandbox(pid):

@@ -71,21 +71,26 @@ def directories(name: str) -> list[Path]:
     return [h.point / PARENT / name for h in usable(hierarchies(procfs.mountinfo("self")))]
 
 
-def create(name: str) -> list[Path]:
-    """Make the sandbox's cgroups; raises ``cgroup-unusable``, with nothing left behind."""
+def create(name: str) -> tuple[list[Path], Path | None]:
+    """Make the sandbox's cgroups: those in v1 hierarchies, and the one in v2 if it is mounted.
+
+    Raises ``cgroup-unusable``, with nothing left behind.
+    """
     made: list[Path] = []
+    unified = None
     try:
         for hierarchy in usable(hierarchies(procfs.mountinfo("self"))):
             parent = hierarchy.point / PARENT
             _make(parent / name)
             made.append(parent / name)
             if hierarchy.v2:
+                unified = parent / name
                 _delegate(hierarchy.point)
                 _delegate(parent)
     except OSError as error:
         remove(made, Deadline.after(1, "cgroups to become empty"))
         raise HotstartError(CGROUP_UNUSABLE, f"{error.filename}: {error.strerror}", tried="making a cgroup") from None
-    return made
+    return [path for path in made if path != unified], unified
 
 
 def thaw(paths: list[Path]) -> None:

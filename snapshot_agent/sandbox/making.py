@@ -27,6 +27,10 @@ from hotstart.snapshot_agent.sandbox.state import Lock, Record
 ANSWER_S = 30.0
 """Seconds that the shim may need; 0.03 is usual."""
 _SITE = str(Path(hotstart.__file__).resolve().parent.parent)
+_BOOT = (
+    "import os, sys; os.fork() and os._exit(0); "  # the parent is reaped at once, the child belongs to nobody
+    f"sys.path.append({_SITE!r}); from hotstart.snapshot_agent.sandbox.shim import main; main()"
+)
 _EMPTY = "empty"
 _ODD = frozenset(",:\\\n")
 """Characters that an option of an overlay mount cannot carry."""
@@ -51,8 +55,7 @@ def make(home: Path, spec: SandboxSpec, *, placeholder: bool, restored_from: str
     try:
         with Lock(where) as lock:
             lock.take()
-            order = _prepare(home, where, spec, placeholder, restored_from)
-            _give(order, where, lock.fd)
+            _make(home, where, lock.fd, spec, placeholder, restored_from)
     except BaseException:
         remove(home, spec.name, grace_s=0)
         raise
@@ -76,13 +79,15 @@ def _prepare(home: Path, where: Path, spec: SandboxSpec, placeholder: bool, rest
     (where / UPPER).chmod(like.st_mode & 0o7777)
     ControlDirectory.create(where / CONTROL, spec.uid, spec.gid)
     mounts = procfs.mountinfo("self")
+    v1, v2 = cgroups.create(cgroups.name_of(home, spec.name))
     sources = {"control": str(where / CONTROL), "site": str(site), "empty": str(empty), "home": str(home)}
     mode = "placeholder" if placeholder else "run"
     return Order(
         name=spec.name,
         directory=str(where),
         rootfs=str(rootfs),
-        cgroups=[str(path) for path in cgroups.create(cgroups.name_of(home, spec.name))],
+        cgroups=[str(path) for path in v1],
+        unified=str(v2 or ""),
         base=base,
         size=size,
         steps=plan.steps(spec, start, sources, mounts, cgroups.hierarchies(mounts)),
@@ -110,35 +115,39 @@ def _rootfs(path: str, home: Path) -> Path:
     return rootfs
 
 
-def _give(order: Order, where: Path, lock: int) -> None:
-    """Start the shim, hand it the order, wait for its answer."""
-    code = f"import sys; sys.path.append({_SITE!r}); from hotstart.snapshot_agent.sandbox.shim import main; main()"
+def _make(home: Path, where: Path, lock: int, spec: SandboxSpec, placeholder: bool, restored_from: str) -> None:
+    """Start the shim, prepare while its interpreter starts, hand it the order, wait for its answer."""
     answer, theirs = os.pipe()
     try:
         try:
-            log = os.open(where / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-            try:
-                # -I -S: the caller's environment has no say in a root process, and start-up is short.
-                shim = subprocess.Popen(
-                    [sys.executable, "-I", "-S", "-c", code, "hotstart-shim", order.name, str(theirs), str(lock)],
-                    stdin=subprocess.PIPE,
-                    stdout=log,
-                    stderr=log,
-                    pass_fds=[theirs, lock],
-                    cwd="/",
-                    env={},
-                )
-            finally:
-                os.close(log)
+            shim = _start_shim(where, theirs, lock)
         finally:
             os.close(theirs)
+        order = b""
         try:
-            shim.communicate(pack(order))  # ends at once: the shim has forked and goes on in its child
+            order = pack(_prepare(home, where, spec, placeholder, restored_from))
         finally:
-            shim.wait()
+            shim.communicate(order)  # returns at once: the shim goes on in a child; without an order it ends
         _read_answer(answer, where)
     finally:
         os.close(answer)
+
+
+def _start_shim(where: Path, answer: int, lock: int) -> subprocess.Popen[bytes]:
+    log = os.open(where / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        # -I -S: the caller's environment has no say in a root process, and start-up is short.
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _BOOT, "hotstart-shim", where.name, str(answer), str(lock)],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            pass_fds=[answer, lock],
+            cwd="/",
+            env={},
+        )
+    finally:
+        os.close(log)
 
 
 def _read_answer(answer: int, where: Path) -> None:

@@ -11,9 +11,12 @@ import _socket
 import errno
 import os
 import struct
-from collections.abc import Iterable, Iterator
 
 from hotstart.linux.syscalls import CLONE_NEWNET, unshare
+
+TYPE_CHECKING = False  # the real one comes with typing, which costs 5 ms
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 LINK_SIZE = 4
 """Addresses of a /30: network, host end, sandbox end, broadcast."""

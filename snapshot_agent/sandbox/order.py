@@ -22,7 +22,7 @@ LIVE, EXIT = "live.json", "exit.json"
 class Order:
     """One sandbox to be made."""
 
-    __slots__ = ("argv", "base", "boot", "cgroups", "directory", "name", "rootfs", "size", "steps")
+    __slots__ = ("argv", "base", "boot", "cgroups", "directory", "name", "rootfs", "size", "steps", "unified")
 
     def __init__(
         self,
@@ -31,6 +31,7 @@ class Order:
         directory: str,
         rootfs: str,
         cgroups: list[str],
+        unified: str,
         base: int,
         size: int,
         steps: list[Step],
@@ -41,7 +42,9 @@ class Order:
         self.directory = directory
         self.rootfs = rootfs
         self.cgroups = cgroups
-        """Directories to join."""
+        """Directories to join in v1 hierarchies."""
+        self.unified = unified
+        """The directory to start in of the v2 hierarchy, or empty."""
         self.base = base
         self.size = size
         """The sandbox network: first address, number of addresses."""

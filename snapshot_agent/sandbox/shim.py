@@ -17,7 +17,7 @@ import time
 
 from hotstart.hooks.control.start import SPARE_FDS
 from hotstart.linux.process import start_time
-from hotstart.linux.syscalls import CLONE_NEWPID, unshare
+from hotstart.linux.syscalls import CLONE_NEWPID, fork_into
 from hotstart.snapshot_agent.sandbox import network
 from hotstart.snapshot_agent.sandbox.build import Failure, become_supervisor
 from hotstart.snapshot_agent.sandbox.order import EXIT, LIVE, LIVES, LOG, failure, unpack
@@ -35,9 +35,7 @@ _HIGH_FD = 64
 
 
 def main() -> NoReturn:
-    """Entry of ``python -c … hotstart-shim NAME ANSWER_FD LOCK_FD``, the order on standard input: never returns."""
-    if os.fork():
-        os._exit(0)  # the maker reaps this one at once; the child belongs to nobody
+    """Entry of BOOT, the order on standard input: never returns."""
     os.setsid()
     os.umask(0o022)
     answer, _lock = _move(int(sys.argv[-2])), _move(int(sys.argv[-1]))
@@ -63,9 +61,8 @@ def run(answer: int) -> int:
     except OSError as error:
         return _refuse(answer, "network-unusable", f"making the network link: {error.strerror}")
     try:
-        unshare(CLONE_NEWPID)
         stdio = Stdio()
-        init = os.fork()
+        init = fork_into(CLONE_NEWPID, os.open(order.unified, os.O_RDONLY | os.O_CLOEXEC) if order.unified else -1)
     except OSError as error:
         return _refuse(answer, "sandbox-start", f"making pid 1: {error.strerror}")
     if init == 0:

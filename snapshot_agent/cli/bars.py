@@ -64,10 +64,12 @@ def _bar(pieces: Iterable[tuple[float, float]], total: float, width: int, full: 
             for cell in range(first, max(first + 1, round(right))):
                 cells[min(cell, width - 1)] = full
             continue
+        if right - left < 1:
+            cells[first] = _EIGHTHS[max(1, int((right - left) * 8))]
+            continue
         last = int(right)
-        eighths = int((right - max(left, last)) * 8)
         for cell in range(first, last):
             cells[cell] = full
-        if last < width and (eighths or last == first) and cells[last] == " ":
-            cells[last] = _EIGHTHS[max(1, eighths)]
+        if last < width and cells[last] == " ":
+            cells[last] = _EIGHTHS[int((right - last) * 8)]
     return "".join(cells)

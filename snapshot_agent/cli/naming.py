@@ -7,8 +7,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import PurePath
 
-LIMIT = 63
-"""No name is longer (hotstart.reasons BAD_NAME)."""
+from hotstart.naming import LIMIT
 
 _WRAPPERS = frozenset({"env", "exec", "nice", "nohup", "numactl", "stdbuf", "taskset", "time", "timeout", "chrt", "uv"})
 _INTERPRETER = re.compile(r"(python|pypy)[0-9.]*|ba?sh|dash|zsh|node|ruby|perl")

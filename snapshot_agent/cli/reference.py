@@ -55,12 +55,12 @@ docs/reasons.md lists every reason with its code.
 | 2 | the command line is not valid |
 | 3 | root is needed |
 | 4, 5 | something took too long; a file is not what it must be |
-| 10–19 | the machine lacks something: CRIU, a kernel feature, disk space … |
-| 20–29 | sandboxes |
+| 10 to 19 | the machine lacks something: CRIU, a kernel feature, disk space … |
+| 20 to 29 | sandboxes |
 | 30 | the worker holds something that cannot be captured |
-| 40–49 | the capture failed; the worker serves on |
-| 50–59 | snapshots at rest: missing, busy, damaged |
-| 60–69 | the restore failed; 66: a copy cold started instead |
+| 40 to 49 | the capture failed; the worker serves on |
+| 50 to 59 | snapshots at rest: missing, busy, damaged |
+| 60 to 69 | the restore failed; 66: a copy cold started instead |
 | 70 | a defect of Hotstart |
 | 130 | interrupted, and undone |
 | 141 | whoever read stdout has gone |

@@ -18,7 +18,6 @@ from hotstart.snapshot_agent.cli.verbs import seconds, verb
 
 if TYPE_CHECKING:
     from hotstart.snapshot_agent import api
-    from hotstart.snapshot_agent.sandbox.contract import Volume
 
 _TAIL_BYTES = 4096
 
@@ -109,7 +108,6 @@ def run(
     sandbox and its snapshots, and is never printed.
     """
     from hotstart.snapshot_agent import api
-    from hotstart.snapshot_agent.sandbox.contract import SandboxSpec
 
     uid, gid, groups, person = _person(user, rootfs)
     try:
@@ -121,7 +119,7 @@ def run(
             f"hotstart: not passed to the worker, since they look like secrets: {', '.join(passed.withheld)} "
             "(--env NAME passes one)"
         )
-    spec = SandboxSpec(
+    spec = api.SandboxSpec(
         name=name or naming.from_command(command_line, naming.suffix(secrets.token_bytes(4))),
         command=command_line,
         env=passed.variables,
@@ -222,8 +220,8 @@ def _absolute(path: str, option: str) -> str:
     return os.path.normpath(path)
 
 
-def _volume(text: str) -> Volume:
-    from hotstart.snapshot_agent.sandbox.contract import Volume
+def _volume(text: str) -> api.Volume:
+    from hotstart.snapshot_agent import api
 
     source, _, rest = text.partition(":")
     target, _, mode = rest.partition(":")
@@ -232,7 +230,7 @@ def _volume(text: str) -> Volume:
     path = Path(source).absolute()
     if not path.exists():
         raise click.BadParameter(f"{path} does not exist", param_hint="--volume")
-    return Volume(source=str(path), target=_absolute(target, "--volume"), read_only=mode != "rw")
+    return api.Volume(source=str(path), target=_absolute(target, "--volume"), read_only=mode != "rw")
 
 
 def _label(text: str) -> tuple[str, str]:

@@ -20,9 +20,12 @@ from hotstart.snapshot_agent.units import duration, size
 )
 @click.option("--name", metavar="NAME", help="The snapshot's name.  [default: the sandbox's, numbered if taken]")
 @click.option("--stop", "stop_source", is_flag=True, help="Stop the sandbox afterwards instead of letting it serve on.")
+@click.option("--copy", "force_copy", is_flag=True, help="Let restores copy all memory instead of mapping it.")
 @click.option("--timeout", type=seconds, default=120, show_default=True, metavar="S", help="Seconds to succeed.")
 @click.argument("sandbox", shell_complete=lookup.complete_sandbox)
-def create(settings: Settings, name: str | None, stop_source: bool, timeout: float, sandbox: str) -> None:
+def create(
+    settings: Settings, name: str | None, stop_source: bool, force_copy: bool, timeout: float, sandbox: str
+) -> None:
     """Capture the worker in SANDBOX as a snapshot.
 
     Requests in flight are finished first; then the worker stands still for a moment (FROZEN) and serves on. When
@@ -36,6 +39,7 @@ def create(settings: Settings, name: str | None, stop_source: bool, timeout: flo
             sandbox,
             name or naming.first_free(sandbox, lookup.snapshot_names(settings.home)),
             stop_source=stop_source,
+            force_copy=force_copy,
             timeout_s=timeout,
             progress=tell,
         )

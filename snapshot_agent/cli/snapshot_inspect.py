@@ -128,6 +128,7 @@ def sizes(manifest: Manifest) -> _Section:
     return [
         ("stored on disk", size(entry.stored_bytes)),
         ("memory file", f"{size(entry.memory_bytes)} of content, {size(entry.zero_bytes)} of zeros left out"),
+        ("shared memory", size(entry.shared_bytes)),
         ("KV cache", f"{kv} in the snapshot, {size(entry.kv_released_bytes)} released before the capture"),
         ("CRIU images", size(entry.skeleton_bytes)),
         ("file system changes", size(entry.rootfs_bytes)),

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast, get_origin
+
+import msgspec
 
 from hotstart.snapshot_agent import api
 from hotstart.snapshot_agent.catalog import manifest as m
 
 SECRET = "hunter2-never-printed"
+
+Struct = TypeVar("Struct")
+
+
+def filled(struct: type[Struct], **values: Any) -> Struct:
+    """A struct of the manifest; members that do not matter here are empty."""
+    for member in msgspec.structs.fields(cast(Any, struct)):
+        if member.name not in values and member.required:
+            kind = get_origin(member.type) or member.type
+            values[member.name] = kind()
+    return struct(**values)
 
 
 def sandbox(name: str = "chat", **changes: Any) -> api.SandboxInfo:
@@ -39,8 +52,9 @@ def verdict(pid: int, name: str, **changes: Any) -> m.Verdict:
         "kept_bytes": 3 << 20,
         "empty_bytes": 4 << 30,
         "ranges": {},
+        "filters": 1,
     }
-    return m.Verdict(**{**values, **changes})
+    return filled(m.Verdict, **{**values, **changes})
 
 
 def snapshot(name: str = "chat", **changes: Any) -> api.SnapshotInfo:
@@ -62,7 +76,8 @@ def snapshot(name: str = "chat", **changes: Any) -> api.SnapshotInfo:
         "hotstart": "0.1.0",
         "name": name,
         "created": "2026-01-02T03:04:05Z",
-        "sandbox": m.SandboxEntry(
+        "sandbox": filled(
+            m.SandboxEntry,
             command=["python", "-m", "vllm.entrypoints.openai.api_server", "--model", "/models/chat"],
             env={"HF_TOKEN": SECRET, "PATH": "/usr/bin"},
             cwd="/srv",
@@ -71,18 +86,22 @@ def snapshot(name: str = "chat", **changes: Any) -> api.SnapshotInfo:
             groups=[],
             rootfs="/",
             tmpfs=["/tmp"],
-            volumes=[m.VolumeEntry(source="/models", target="/models", read_only=True)],
+            volumes=[filled(m.VolumeEntry, source="/models", target="/models", read_only=True)],
             engine="auto",
             labels={"team": "chat"},
         ),
-        "engine": m.EngineEntry(
+        "engine": filled(
+            m.EngineEntry,
             name="vllm",
             facts={"version": "0.32.0", "model": "/models/chat"},
-            canary=m.CanaryEntry(
-                prompt="The capital of France is", tokens=[m.CanaryTokenEntry(token_id=7, logprob=-1.0)]
+            canary=filled(
+                m.CanaryEntry,
+                prompt="The capital of France is",
+                tokens=[filled(m.CanaryTokenEntry, token_id=7, logprob=-1.0)],
             ),
         ),
-        "facts": m.Facts(
+        "facts": filled(
+            m.Facts,
             kernel="6.1.0",
             machine="x86_64",
             cpu_model="Xeon",
@@ -94,14 +113,15 @@ def snapshot(name: str = "chat", **changes: Any) -> api.SnapshotInfo:
             page_size=4096,
             lsm=["landlock"],
             executable_memory=False,
-            files=[m.FileIdentity(path="/usr/bin/python3", bytes=1, mtime_ns=1)],
+            files=[filled(m.FileIdentity, path="/usr/bin/python3", bytes=1, mtime_ns=1)],
         ),
         "verdicts": [
             verdict(100, "launcher", mapped_bytes=5 << 20),
             verdict(101, "python"),
             verdict(140, "VLLM::EngineCore", ranges={"copied-wipe-on-fork": 2}, copied_bytes=8192),
         ],
-        "sizes": m.Sizes(
+        "sizes": filled(
+            m.Sizes,
             memory_bytes=1_400_000_000,
             zero_bytes=300_000_000,
             skeleton_bytes=4_000_000,
@@ -111,22 +131,23 @@ def snapshot(name: str = "chat", **changes: Any) -> api.SnapshotInfo:
             kv_bytes=0,
             kv_released_bytes=4 << 30,
         ),
-        "timings": m.Timings(
+        "timings": filled(
+            m.Timings,
             total_s=1.62,
             unaccounted_s=0.035,
             frozen_s=0.655,
             cold_start_s=31.2,
-            spans=[m.PhaseEntry(name=n, start_s=a, end_s=b) for n, a, b in spans],
+            spans=[filled(m.PhaseEntry, name=n, start_s=a, end_s=b) for n, a, b in spans],
         ),
-        "tmpfs": [m.TmpfsEntry(target="/tmp", path="tmpfs-0.tar")],
-        "stdio": m.Stdio(names=["pipe:[1]", "pipe:[2]", "pipe:[3]"]),
+        "tmpfs": [filled(m.TmpfsEntry, target="/tmp", path="tmpfs-0.tar")],
+        "stdio": filled(m.Stdio, names=["pipe:[1]", "pipe:[2]", "pipe:[3]"]),
         "root_pid": 100,
         "pids": [100, 101, 140],
         "memory_ids": [7, 8, 9],
-        "files": [m.FileEntry(path="memory", bytes=1, digest="sha256:00")],
+        "files": [filled(m.FileEntry, path="memory", bytes=1, digest="sha256:00")],
     }
     path = Path("/var/lib/hotstart/snapshots") / name
-    return api.SnapshotInfo(name=name, path=path, manifest=m.Manifest(**{**values, **changes}))
+    return api.SnapshotInfo(name=name, path=path, manifest=filled(m.Manifest, **{**values, **changes}))
 
 
 def copy(name: str = "chat-k3fq", **changes: Any) -> api.RestoreResult:

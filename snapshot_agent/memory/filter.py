@@ -38,7 +38,6 @@ import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import NamedTuple
 
 MAX_INSTRUCTIONS = 4096
@@ -146,15 +145,14 @@ def build(
         raise ValueError(f"no system call numbers are known for {machine}")
     joined = coalesce(ranges)
     head = _head(MACHINES[machine])
-    gaps = sorted(after.start - before.end for before, after in pairwise(joined))
-    fewest, most = 0, len(gaps)
+    fewest, most = 0, max(0, len(joined) - 1)
     while fewest < most:
         closed = (fewest + most) // 2
-        if len(head) + len(_search(close_gaps(joined, gaps[closed - 1] if closed else 0))) <= limit:
+        if len(head) + len(_search(close_gaps(joined, closed))) <= limit:
             most = closed
         else:
             fewest = closed + 1
-    program = head + _search(close_gaps(joined, gaps[fewest - 1] if fewest else 0))
+    program = head + _search(close_gaps(joined, fewest))
     if len(program) > limit:
         raise ValueError(f"{limit} instructions are not enough for any filter")
     return b"".join(struct.pack("<HBBI", op.code, op.jt, op.jf, op.k) for op in program)
@@ -175,11 +173,13 @@ def coalesce(ranges: Sequence[tuple[int, int]]) -> list[Range]:
     return joined
 
 
-def close_gaps(ranges: list[Range], width: int) -> list[Range]:
-    """The ranges (in order) with the gaps of at most ``width`` bytes between them closed."""
+def close_gaps(ranges: list[Range], count: int) -> list[Range]:
+    """The ranges (in order) with the ``count`` narrowest gaps between them closed."""
+    narrowest = sorted(range(1, len(ranges)), key=lambda index: ranges[index].start - ranges[index - 1].end)
+    closing = set(narrowest[:count])
     closed: list[Range] = []
-    for item in ranges:
-        if closed and item.start - closed[-1].end <= width:
+    for index, item in enumerate(ranges):
+        if index in closing:
             closed[-1] = Range(closed[-1].start, item.end)
         else:
             closed.append(item)

@@ -406,9 +406,10 @@ COPIED_HUGETLB = _reason("copied-hugetlb", 0, "The range uses huge pages.", "non
 COPIED_NOEXEC = _reason(
     "copied-noexec",
     0,
-    "The range is executable and the memory file lies on a noexec mount.",
-    "none needed: the range is copied",
+    "The memory file lies on a noexec mount, where a mapping of it could not become executable.",
+    "none needed: memory is copied; put HOTSTART_HOME on a mount without noexec",
 )
+COPIED_GUARD = _reason("copied-guard-pages", 0, "Guard pages lie in the range.", "none needed: the range is copied")
 COPIED_USERFAULTFD = _reason(
     "copied-userfaultfd", 0, "The process handles its own page faults.", "none needed: its memory is copied"
 )

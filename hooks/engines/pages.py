@@ -1,4 +1,4 @@
-"""Give back the physical memory of a range and keep its addresses: a fresh anonymous mapping laid over it.
+"""Memory given back before a capture: a range whose addresses stay (a fresh anonymous mapping over it), and garbage.
 
 Never madvise(MADV_DONTNEED): in a restored worker the range may be a private mapping of the memory file, where
 MADV_DONTNEED would bring back the old bytes (and the seccomp filter of the images refuses it for that reason).
@@ -7,6 +7,7 @@ MADV_DONTNEED would bring back the old bytes (and the seccomp filter of the imag
 from __future__ import annotations
 
 import ctypes
+import gc
 import mmap
 import os
 
@@ -46,6 +47,12 @@ def release(address: int, length: int) -> int:
     return end - start
 
 
-def trim_heap() -> None:
-    """Give free memory of glibc's heaps back to the kernel."""
+def settle_process() -> None:
+    """Give back garbage and free heap of the calling process, and keep its objects from being written to by copies.
+
+    A full garbage collection writes into the head of every object it looks at: 163 MiB of private memory in a process
+    that has imported vLLM (645,000 objects), and none after gc.freeze().
+    """
+    gc.collect()
+    gc.freeze()
     _libc.malloc_trim(0)

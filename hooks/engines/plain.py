@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import gc
 import hashlib
 import json
 import math
@@ -96,8 +95,7 @@ class PlainEngine:
 
     def settle(self, deadline: Deadline) -> None:  # noqa: ARG002
         """See contract.Engine."""
-        gc.collect()
-        pages.trim_heap()
+        pages.settle_process()
 
     def refresh_identity(self, identity: Mapping[str, str], deadline: Deadline) -> None:  # noqa: ARG002
         """See contract.Engine."""

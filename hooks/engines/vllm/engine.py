@@ -13,6 +13,7 @@ from hotstart import audit, reasons
 from hotstart.clock import Deadline
 from hotstart.errors import HotstartError
 from hotstart.hooks.control.protocol import Canary
+from hotstart.hooks.engines import pages
 from hotstart.hooks.engines.contract import Facts, KvRelease
 from hotstart.hooks.engines.vllm import canary, compat, identity, remote
 from hotstart.hooks.engines.vllm.pause import FrontDoor
@@ -84,7 +85,7 @@ class VllmEngine:
     def settle(self, deadline: Deadline) -> None:
         """See contract.Engine."""
         self._engine(remote.SETTLE, deadline)
-        remote.settle_process()
+        pages.settle_process()
 
     def refresh_identity(self, names: Mapping[str, str], deadline: Deadline) -> None:
         """See contract.Engine."""

@@ -41,7 +41,7 @@ class FrontDoor:
         await self.sweep()
 
     async def sweep(self) -> int:
-        """End what is idle; returns the number of connections that are still there.  Called until it returns 0."""
+        """End what is idle; returns how many connections and requests are still there.  Called until it returns 0."""
         silence_is_over = time.monotonic() > self._closed_at + SILENT_S
         for connection in list(self._server.server_state.connections):
             cycle = getattr(connection, "cycle", None)
@@ -49,7 +49,8 @@ class FrontDoor:
                 connection.shutdown()  # ends with its answer
             elif (cycle is not None or silence_is_over) and not _has_sent(connection):
                 connection.shutdown()
-        return len(self._server.server_state.connections)
+        # A request whose client has gone away has no connection any more, but may still be at work.
+        return max(len(self._server.server_state.connections), len(self._server.server_state.tasks))
 
     async def open(self) -> None:
         """Accept again, those first who came meanwhile.  Does nothing if the door is open."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from typing import Any
 
 from hotstart.hooks.engines import pages
@@ -48,10 +47,4 @@ def _refresh(holder: Any, names: dict[str, str]) -> None:
 
 
 def _settle(_: Any) -> None:
-    settle_process()
-
-
-def settle_process() -> None:
-    """Give back garbage and free heap of the calling process."""
-    gc.collect()
-    pages.trim_heap()
+    pages.settle_process()

@@ -44,7 +44,7 @@ def python_tag() -> str:
 
 @dataclass(frozen=True)
 class Artifact:
-    """A directory in the cache."""
+    """A directory in the cache; its name may hold a ``/``."""
 
     name: str
     recipe: str
@@ -66,11 +66,12 @@ class Artifact:
 
         A second process that wants the same artifact waits, and then finds it.
         """
-        cache_root().mkdir(parents=True, exist_ok=True)
-        with _locked(cache_root() / f".{self.name}.lock"):
+        parent, short = self.path.parent, self.path.name
+        parent.mkdir(parents=True, exist_ok=True)
+        with _locked(parent / f".{short}.lock"):
             if self.ready():
                 return
-            staging = Path(tempfile.mkdtemp(prefix=f".{self.name}-", dir=cache_root()))
+            staging = Path(tempfile.mkdtemp(prefix=f".{short}-", dir=parent))
             try:
                 staging.chmod(0o755)
                 build(staging)

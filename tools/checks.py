@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools.cache import ROOT
-from tools.steps import say
 
 BIN = Path(sys.executable).parent
 FAST_DIRECTORIES = ("tests/unit", "tests/contract", "tests/architecture", "tests/properties", "tests/readme")
@@ -19,7 +18,7 @@ FAST_MARKS = "not root and not criu and not vllm"
 
 @dataclass(frozen=True)
 class Check:
-    """One command; what it says is shown only if it fails."""
+    """One command; all it says is shown only if it fails."""
 
     name: str
     command: tuple[str, ...]
@@ -42,8 +41,8 @@ def fast_tests() -> Check:
     return Check("fast tests", (sys.executable, "-m", "pytest", "-m", FAST_MARKS, *directories))
 
 
-def run_together(checks: list[Check]) -> bool:
-    """Run the checks at the same time, tell each as it ends; True if all are good."""
+def run_quietly(checks: list[Check]) -> tuple[bool, str]:
+    """Run the checks at the same time; whether all are good, and the report with the words of those that are not."""
     began = time.monotonic()
     environment = {**os.environ, "COLUMNS": "120"}
     running = {
@@ -54,13 +53,13 @@ def run_together(checks: list[Check]) -> bool:
     }
     outputs = {check: process.communicate()[0] for check, process in running.items()}
     failed = [check for check, process in running.items() if process.returncode]
+    report = []
     for check in checks:
         last = "" if check in failed else (outputs[check].strip().splitlines() or [""])[-1]
-        say(f"  {'failed' if check in failed else 'ok':<7} {check.name:<18} {last}".rstrip())
-    for check in failed:
-        say(f"\n--- {check.name}: {' '.join(check.command)}\n{outputs[check].rstrip()}")
-    say(f"\n{len(checks) - len(failed)} of {len(checks)} checks good, {time.monotonic() - began:.1f} s")
-    return not failed
+        report.append(f"  {'failed' if check in failed else 'ok':<7} {check.name:<18} {last}".rstrip())
+    report += [f"\n--- {check.name}: {' '.join(check.command)}\n{outputs[check].rstrip()}\n" for check in failed]
+    report.append(f"{len(checks) - len(failed)} of {len(checks)} checks good, {time.monotonic() - began:.1f} s")
+    return not failed, "\n".join(report)
 
 
 def fix() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tools.cache import cache_root
 
-_TELLING = re.compile(rb"(?i)\berror\b|unable to|could not|cannot |no space left|not found|killed")
+_TELLING = re.compile(rb"(?i)^E: |\berror\b|unable to|could not|cannot |no space left|not found|killed")
 _SHOWN = 200
 """Characters of a cause that fit on a line a person reads."""
 

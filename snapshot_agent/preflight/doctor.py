@@ -163,7 +163,7 @@ def _criu(home: Path) -> Checked:
 
 
 def _sandbox(home: Path) -> Checked:
-    """Make a real one and run a program in it: namespaces, overlay, network link, cgroups; or say which of them fails."""
+    """Make a real one and run a program in it: namespaces, overlay, network link, cgroups; or say what fails."""
     if os.geteuid() != 0:
         return _bad(reasons.NOT_ROOT, "sandbox", "not tried", "root")
     with _scratch(home) as scratch:

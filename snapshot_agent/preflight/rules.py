@@ -121,11 +121,11 @@ def restore_room(
     """Whether ``copies`` of a snapshot find room here.
 
     The memory file itself needs none: it is page cache, which gives way.  What every copy has of its own is what is
-    copied instead of mapped, CRIU's part, the tmpfs contents and the KV cache that it makes anew.
+    copied instead of mapped, CRIU's part, shared memory, tmpfs contents and the KV cache that it makes anew.
     """
     findings = []
     own = sum(verdict.copied_bytes + verdict.kept_bytes for verdict in verdicts)
-    own += sizes.tmpfs_bytes + sizes.kv_released_bytes + OWN_MEMORY
+    own += sizes.tmpfs_bytes + sizes.shared_bytes + sizes.kv_released_bytes + OWN_MEMORY
     if own * copies > room.memory_bytes:
         found, needed = f"{size(room.memory_bytes)} available", f"{size(own)} a copy, {copies} copies"
         findings.append(Finding(reasons.MEMORY_SHORT, "memory", found, needed))

@@ -1,0 +1,1 @@
+"""Programs that run in the vLLM environment to make models; never imported by the tools themselves."""

@@ -125,7 +125,7 @@ def restore_room(
     """
     findings = []
     own = sum(verdict.copied_bytes + verdict.kept_bytes for verdict in verdicts)
-    own += sizes.tmpfs_bytes + sizes.shared_bytes + sizes.kv_released_bytes + OWN_MEMORY
+    own += sizes.tmpfs_bytes + min(sizes.shared_bytes, sizes.memory_bytes) + sizes.kv_released_bytes + OWN_MEMORY
     if own * copies > room.memory_bytes:
         found, needed = f"{size(room.memory_bytes)} available", f"{size(own)} a copy, {copies} copies"
         findings.append(Finding(reasons.MEMORY_SHORT, "memory", found, needed))

@@ -178,6 +178,7 @@ VERDICT = Verdict(
     kept_bytes=GIB // 4,
     empty_bytes=0,
     ranges={},
+    filters=0,
 )
 OWN = 2 * GIB + rules.OWN_MEMORY
 """What one copy of SIZES and VERDICT has of its own."""

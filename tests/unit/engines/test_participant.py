@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +22,12 @@ from hotstart.hooks.engines import participant as module
 from hotstart.hooks.engines.contract import Facts, KvRelease, canary_difference
 from hotstart.hooks.engines.participant import Participant
 
-TOKENS = (CanaryToken(7, -0.5), CanaryToken(8, -1.5), CanaryToken(9, -2.5), CanaryToken(10, -3.5))
+TOKENS: tuple[CanaryToken, ...] = (
+    CanaryToken(7, -0.5),
+    CanaryToken(8, -1.5),
+    CanaryToken(9, -2.5),
+    CanaryToken(10, -3.5),
+)
 
 
 class Engine:
@@ -158,7 +165,7 @@ def test_every_recorded_sequence_is_legal(bench: Bench) -> None:
     bench.give(Verb.QUIESCE, "n2")
     bench.give(Verb.RESUME, "n2")
     states = [report.state for report in bench.control.reports]
-    assert all(may_follow(before, after) for before, after in zip(states, states[1:], strict=False))
+    assert all(may_follow(before, after) for before, after in itertools.pairwise(states))
 
 
 def test_a_copy_renews_itself_before_it_serves(bench: Bench) -> None:
@@ -302,7 +309,7 @@ def test_a_new_agent_finds_the_worker_at_rest_and_orders_a_rest_of_its_own(bench
 @pytest.mark.usefixtures("no_grace")
 def test_a_worker_whose_agent_died_serves_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     bench.give(Verb.QUIESCE, "n1", deadline_s=1.0)
     now[0] += 1e6  # frozen for days, or awake on another machine: one poll is one poll
     bench.participant.step()
@@ -320,7 +327,7 @@ def test_a_worker_whose_agent_died_serves_again(bench: Bench, monkeypatch: pytes
 @pytest.mark.usefixtures("no_grace")
 def test_a_copy_whose_agent_died_never_serves_as_the_source(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     bench.give(Verb.QUIESCE, "n1", deadline_s=1.0)
     bench.path.rename(bench.path.with_name("source"))
     ControlDirectory.create(bench.path)

@@ -99,6 +99,12 @@ class Supervisor:
         self._reap()
         if self.root and self.root in self.ended:
             return self.ended[self.root]
+        if self.root and self.orders is not None and not exists(self.root):
+            say(f"the restored process {self.root} was taken back")  # by CRIU, whose child it still was
+            self.root = 0
+        status = self._order()  # first: a signal that comes together with an order is for whoever is adopted
+        if status is not None:
+            return status
         if number == ORPHANED_SIGNAL:
             self._become_orphan()
         elif number in FORWARDED and self.root:
@@ -107,7 +113,7 @@ class Supervisor:
             return 128 + number
         if self.orphaned:
             drain(self.spare)
-        return self._order()
+        return None
 
     def _patience(self) -> float | None:
         """Seconds until the supervisor must look around by itself; None: only signals matter."""

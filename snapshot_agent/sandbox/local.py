@@ -54,10 +54,8 @@ class LocalSandbox:
 
     @property
     def init_pid(self) -> int:
-        """Pid of the supervisor; raises ``sandbox-dead`` if there never was one."""
-        if self.live is None:
-            raise HotstartError(SANDBOX_DEAD, f"the sandbox {self.name} was never finished")
-        return self.live.init_pid
+        """Pid of the supervisor; 0 if there never was one."""
+        return self.live.init_pid if self.live else 0
 
     @property
     def control(self) -> ControlDirectory:

@@ -98,6 +98,8 @@ def _prepare(home: Path, where: Path, spec: SandboxSpec, placeholder: bool, rest
 
 def _start_file(spec: SandboxSpec) -> bytes:
     try:
+        for word in (*spec.command, *spec.env, *spec.env.values(), spec.cwd):
+            word.encode()  # manifests are JSON, so bytes that are not UTF-8 cannot travel
         return startfile.encode(
             startfile.Start(spec.command, spec.env, spec.cwd, spec.uid, spec.gid, spec.groups, spec.engine)
         )

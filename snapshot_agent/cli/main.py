@@ -30,9 +30,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     with _interruptible():
         try:
             return _dispatch(arguments)
-        except output.StdoutClosed:
-            output.abandon_stdout()
-            return SIGPIPE_EXIT
         except BaseException as error:  # noqa: BLE001 - the boundary: a person gets one line, whatever it was
             return _report(error, arguments)
 
@@ -64,6 +61,9 @@ def _report(error: BaseException, arguments: Sequence[str]) -> int:
     from hotstart.snapshot_agent.cli import output, settings
 
     as_json, debug = settings.guess(arguments)
+    if isinstance(error, BrokenPipeError) and output.stdout_is_gone():
+        output.abandon_stdout()
+        return SIGPIPE_EXIT
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else 1
     if debug:
@@ -75,7 +75,7 @@ def _report(error: BaseException, arguments: Sequence[str]) -> int:
     if as_json and not told:
         try:
             output.write_json({"error": failure.to_json()})
-        except (output.StdoutClosed, OSError):
+        except OSError:
             output.abandon_stdout()
     if isinstance(error, KeyboardInterrupt) and output.is_terminal(sys.stderr):
         sys.stderr.write("\n")  # the terminal has echoed ^C into the line

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import shutil
 import sys
 from collections.abc import Sequence
@@ -14,10 +15,6 @@ from typing import Any, TextIO
 from hotstart.errors import HotstartError
 from hotstart.snapshot_agent.cli.settings import Settings
 from hotstart.snapshot_agent.units import printable
-
-
-class StdoutClosed(Exception):
-    """Whoever read our stdout has gone."""
 
 
 class Reported(Exception):
@@ -69,26 +66,28 @@ def prepare_streams() -> None:
 
 
 def write(text: str) -> None:
-    """Print on stdout, now; raises :class:`StdoutClosed`, or OSError (a full disk behind a redirection)."""
-    if sys.stdout is None:
-        return
-    try:
+    """Print on stdout, now; raises OSError (nobody reads any more, a full disk behind a redirection)."""
+    if sys.stdout is not None:
         sys.stdout.write(text)
         sys.stdout.flush()
-    except BrokenPipeError:
-        raise StdoutClosed from None
 
 
 def write_bytes(data: bytes) -> None:
     """Print foreign bytes on stdout as they are; raises as :func:`write`."""
-    if sys.stdout is None:
-        return
-    try:
+    if sys.stdout is not None:
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
-    except BrokenPipeError:
-        raise StdoutClosed from None
+
+
+def stdout_is_gone() -> bool:
+    """True if stdout is a pipe or socket that nobody reads any more."""
+    try:
+        poller = select.poll()
+        poller.register(1, 0)  # errors are always reported
+        return any(events & (select.POLLERR | select.POLLHUP) for _, events in poller.poll(0))
+    except OSError:
+        return False
 
 
 def abandon_stdout() -> None:

@@ -69,7 +69,7 @@ def restore(
     """
     from hotstart.snapshot_agent import api
 
-    base = name or naming.join(snapshot, naming.suffix(secrets.token_bytes(4)))
+    base = naming.join(snapshot, naming.suffix(secrets.token_bytes(4))) if name is None else name
     with lookup.suggesting(settings.home, snapshot), progress.shown(settings) as tell:
         results = api.restore(
             settings.home,

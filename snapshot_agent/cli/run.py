@@ -120,7 +120,7 @@ def run(
             "(--env NAME passes one)"
         )
     spec = api.SandboxSpec(
-        name=name or naming.from_command(command_line, naming.suffix(secrets.token_bytes(4))),
+        name=naming.from_command(command_line, naming.suffix(secrets.token_bytes(4))) if name is None else name,
         command=command_line,
         env=passed.variables,
         cwd=_cwd(cwd, rootfs),

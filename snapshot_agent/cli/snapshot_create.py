@@ -37,7 +37,7 @@ def create(
         info = api.create_snapshot(
             settings.home,
             sandbox,
-            name or naming.first_free(sandbox, lookup.snapshot_names(settings.home)),
+            naming.first_free(sandbox, lookup.snapshot_names(settings.home)) if name is None else name,
             stop_source=stop_source,
             force_copy=force_copy,
             timeout_s=timeout,

@@ -87,8 +87,8 @@ def test_a_secret_is_passed_when_asked_for() -> None:
 
 
 def test_requests_win_over_the_person_and_the_person_over_the_caller() -> None:
-    built = environment.build({"HOME": "/root", "A": "1"}, ["A=2", "B=x=y", "E="], person={"HOME": "/home/u"})
-    assert built.variables == {"HOME": "/home/u", "A": "2", "B": "x=y", "E": ""}
+    built = environment.build({"HOME": "/root", "A": "1"}, ["A=2", "B=x=y", "E="], person={"HOME": "/people/u"})
+    assert built.variables == {"HOME": "/people/u", "A": "2", "B": "x=y", "E": ""}
 
 
 def test_clean_keeps_path_and_locale() -> None:

@@ -1,0 +1,77 @@
+"""The program as a user has it: started as a process of its own, looked at from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+PROGRAM = [sys.executable, "-m", "hotstart.snapshot_agent.cli.main"]
+TIMEOUT_S = 60
+
+
+@dataclass(frozen=True)
+class Done:
+    """What one call did."""
+
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> Any:
+        """stdout as the one JSON value it must be."""
+        return json.loads(self.out)
+
+    def line(self) -> str:
+        """stderr as the one line it must be."""
+        assert self.err.endswith("\n"), self
+        assert self.err.count("\n") == 1, self
+        assert "Traceback" not in self.err, self
+        return self.err.rstrip("\n")
+
+    def failed(self, code: int, *words: str) -> None:
+        """Assert one line that holds ``words``, and the exit code."""
+        line = self.line()
+        assert line.startswith("hotstart: "), self
+        assert self.code == code, self
+        for word in words:
+            assert word in line, self
+
+
+@dataclass
+class Program:
+    """``hotstart`` with a home of its own."""
+
+    home: Path
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def env(self) -> dict[str, str]:
+        """The environment of a call."""
+        own = {key: value for key, value in os.environ.items() if not key.startswith(("HOTSTART_HOME", "NO_COLOR"))}
+        return {**own, "HOTSTART_HOME": str(self.home), **self.environment}
+
+    def __call__(self, *arguments: str, **options: Any) -> Done:
+        """Run it to its end."""
+        done = subprocess.run(
+            [*PROGRAM, *arguments],
+            env=self.env(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=TIMEOUT_S,
+            check=False,
+            **options,
+        )
+        return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+        """Start it; stderr can be read line by line."""
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+        return subprocess.Popen([*PROGRAM, *arguments], env=self.env(), stdin=subprocess.DEVNULL, text=True, **options)
+
+    def stop_all(self) -> None:
+        """Leave nothing behind."""
+        self("stop", "--all", "--grace", "0")

@@ -5,6 +5,9 @@ docs/formats/snapshot.md describes the directory and this file field by field.
 
 from __future__ import annotations
 
+import json
+from typing import Any, TypeVar
+
 import msgspec
 
 from hotstart.errors import HotstartError
@@ -13,6 +16,11 @@ from hotstart.reasons import MANIFEST_INVALID, MANIFEST_VERSION
 VERSION = 1
 LIMIT = 64 << 20
 """No manifest is larger than this many bytes."""
+MANIFEST_FILE = "manifest.json"
+MEMORY_FILE = "memory"
+TABLE_FILE = "memory.table"
+
+T = TypeVar("T")
 
 
 class VolumeEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -190,6 +198,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     sizes: Sizes
     timings: Timings
     stdio: Stdio
+    tiles: bool
+    """Whether a restored tree is given the permission to use AMX tile registers, as the source may have had it."""
     root_pid: int
     pids: list[int]
     """Every pid and thread id of the tree, in the sandbox's pid namespace."""
@@ -200,25 +210,40 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 def encode(manifest: Manifest) -> bytes:
-    """Readable JSON."""
-    return msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
+    """Readable JSON.  A name that is not UTF-8 stands in it as os.fsdecode makes it, its bytes as ``\\udcXX``."""
+    try:
+        return msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
+    except UnicodeEncodeError:  # msgspec writes no lone surrogates; json does
+        return json.dumps(msgspec.to_builtins(manifest), indent=1).encode() + b"\n"
 
 
 def decode(data: bytes) -> Manifest:
-    """Parse and check; raises ``manifest-invalid`` or ``manifest-version``."""
+    """Parse; raises ``manifest-invalid`` or ``manifest-version``.  ``rules.check`` looks beyond types."""
     try:
-        version = msgspec.json.decode(data, type=_Version).version
-    except msgspec.MsgspecError as error:
-        raise HotstartError(MANIFEST_INVALID, f"the manifest is not valid: {error}") from None
-    if version != VERSION:
-        raise HotstartError(
-            MANIFEST_VERSION, f"the manifest has version {version}, this Hotstart reads version {VERSION}"
-        )
-    try:
-        return msgspec.json.decode(data, type=Manifest)
-    except msgspec.MsgspecError as error:
+        version = _decode(data, _Version).version
+        if version != VERSION:
+            raise HotstartError(
+                MANIFEST_VERSION, f"the manifest has version {version}, this Hotstart reads version {VERSION}"
+            )
+        return _decode(data, Manifest)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise HotstartError(MANIFEST_INVALID, f"the manifest is not valid: {error}") from None
 
 
 class _Version(msgspec.Struct):
     version: int
+
+
+def _decode(data: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError as error:
+        if "surrogate" not in str(error):
+            raise
+    return msgspec.convert(json.loads(data, parse_constant=_refuse), type=kind)
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is no JSON")

@@ -11,6 +11,7 @@ from typing import BinaryIO
 import click
 
 from hotstart.errors import HotstartError
+from hotstart.reasons import INTERRUPTED
 from hotstart.snapshot_agent.cli import lookup, output
 from hotstart.snapshot_agent.cli.settings import Settings
 from hotstart.snapshot_agent.cli.verbs import verb, whole
@@ -31,7 +32,7 @@ _ENDED = frozenset({"exited"})
 @click.option("--follow", "-f", is_flag=True, help="Go on printing until the sandbox ends.")
 @click.option("--tail", "-n", type=whole(0, 10**9), metavar="N", help="Only the last N lines.  [default: all]")
 @click.argument("name", shell_complete=lookup.complete_sandbox)
-def logs(settings: Settings, follow: bool, tail: int | None, name: str) -> None:
+def logs(settings: Settings, follow: bool, tail: int | None, name: str) -> int:
     """Print what the worker in sandbox NAME wrote, as it wrote it."""
     from hotstart.snapshot_agent import api
 
@@ -47,10 +48,15 @@ def logs(settings: Settings, follow: bool, tail: int | None, name: str) -> None:
         if settings.json:
             lines = file.read().decode("utf-8", "replace").splitlines()
             output.write_json({"name": name, "lines": lines})
-            return
-        _copy(file)
-        if follow:
-            _follow(file, lambda: _ended(settings.home, name))
+            return 0
+        try:
+            _copy(file)
+            if follow:
+                _follow(file, lambda: _ended(settings.home, name))
+        except KeyboardInterrupt:  # how one ends it: nothing was begun, nothing is undone
+            output.leave_echoed_line()
+            return INTERRUPTED.exit_code
+    return 0
 
 
 command = logs

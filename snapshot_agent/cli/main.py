@@ -77,8 +77,8 @@ def _report(error: BaseException, arguments: Sequence[str]) -> int:
             output.write_json({"error": failure.to_json()})
         except OSError:
             output.abandon_stdout()
-    if isinstance(error, KeyboardInterrupt) and output.is_terminal(sys.stderr):
-        sys.stderr.write("\n")  # the terminal has echoed ^C into the line
+    if failure.reason is INTERRUPTED:
+        output.leave_echoed_line()
     output.say(f"{PROGRAM}: {failure.line()}")
     return failure.reason.exit_code
 

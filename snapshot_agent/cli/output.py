@@ -113,6 +113,13 @@ def say(text: str) -> None:
         pass
 
 
+def leave_echoed_line() -> None:
+    """Begin a new line on a terminal, which has echoed ^C into the current one."""
+    if is_terminal(sys.stderr):
+        sys.stderr.write("\n")
+        sys.stderr.flush()
+
+
 def is_terminal(stream: TextIO | None) -> bool:
     """True for a terminal that can move its cursor."""
     return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"

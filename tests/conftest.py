@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,20 +46,20 @@ class Sandboxes:
     def __init__(self, home: Path) -> None:
         self.home = home
 
-    def spec(self, *command: str, name: str = "", **more: object) -> SandboxSpec:
+    def spec(self, *command: str, name: str = "", **more: Any) -> SandboxSpec:
         """A specification with a fresh name and a plain environment."""
         fields = {"env": dict(ENV), **more}
-        return SandboxSpec(name or f"t{secrets.token_hex(4)}", command, **fields)  # type: ignore[arg-type]
+        return SandboxSpec(name or f"t{secrets.token_hex(4)}", command, **fields)
 
-    def run(self, *command: str, **more: object) -> LocalSandbox:
+    def run(self, *command: str, **more: Any) -> LocalSandbox:
         """Start a command."""
         return local.create(self.home, self.spec(*command, **more), placeholder=False)
 
-    def shell(self, script: str, **more: object) -> LocalSandbox:
+    def shell(self, script: str, **more: Any) -> LocalSandbox:
         """Start a shell script."""
         return self.run("/bin/sh", "-c", script, **more)
 
-    def placeholder(self, *command: str, **more: object) -> LocalSandbox:
+    def placeholder(self, *command: str, **more: Any) -> LocalSandbox:
         """Make a placeholder."""
         return local.create(self.home, self.spec(*command, **more), placeholder=True)
 
@@ -79,7 +80,7 @@ class Sandboxes:
         assert status is not None
         return status
 
-    def output(self, script: str, **more: object) -> str:
+    def output(self, script: str, **more: Any) -> str:
         """Run a shell script to its end; what it wrote.  The sandbox is removed."""
         sandbox = self.shell(script, **more)
         self.wait(sandbox)

@@ -47,7 +47,7 @@ def become_supervisor(order: Order, address: str) -> NoReturn:
         code, doing = "sandbox-start", "making namespaces"
         _namespaces(order.name)
         code, doing = "overlay-unusable", f"mounting an overlay of {order.rootfs} on {order.directory}"
-        root = _mount_root(order.rootfs, order.directory)
+        root = mount_root(order.rootfs, order.directory)
         code, doing = "sandbox-start", "opening what the host lends"
         lent = _open_sources(order.steps)
         doing = "entering the root file system"
@@ -83,8 +83,8 @@ def _namespaces(name: str) -> None:
     kernel.mount("", "/", flags=kernel.MS_REC | kernel.MS_PRIVATE)  # nothing from here on reaches the host
 
 
-def _mount_root(rootfs: str, directory: str) -> str:
-    """The overlay; its mount exists in this mount namespace alone."""
+def mount_root(rootfs: str, directory: str) -> str:
+    """Mount the overlay of a sandbox's directory; returns where.  For a mount namespace of its own; raises OSError."""
     upper, work, merged = (f"{directory}/{name}" for name in (UPPER, WORK, MERGED))
     kernel.mount("overlay", merged, "overlay", 0, f"lowerdir={rootfs},upperdir={upper},workdir={work},{_OVERLAY}")
     return merged

@@ -49,8 +49,7 @@ def _answers(box: LocalSandbox) -> bool:
 
 def test_the_same_port_at_several_addresses(sandboxes: Sandboxes) -> None:
     boxes = [sandboxes.run(sys.executable, "-c", SERVER) for _ in range(2)]
-    for box in boxes:
-        eventually(lambda box=box: _answers(box))
+    eventually(lambda: all(_answers(box) for box in boxes))
     assert [_ask(box) for box in boxes] == [box.name for box in boxes]
     assert boxes[0].address != boxes[1].address
 

@@ -79,6 +79,7 @@ def restore(home: Path, image: StockImage, name: str) -> tuple[str, float]:
             image.stdio,
             image.archives,
             kerndat.cached(home, criu),
+            tiles=True,  # without it stock CRIU brings a worker back that dies of SIGILL on machines with AMX
         )
 
         def before_resume() -> None:

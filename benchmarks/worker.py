@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from hotstart.snapshot_agent.api import SandboxSpec
+from hotstart.snapshot_agent.sandbox.contract import SandboxSpec
 
 PROMPTS = (
     "The capital of France is",

@@ -14,7 +14,8 @@ SUITES = ("testing", "unstable")
 """Tried in this order; the first whose CRIU is new enough is taken."""
 MINIMUM = (4, 2)
 
-_RECIPE = recipe_hash(Path(__file__), Path(debian.__file__))
+_PRELOAD = Path(__file__).resolve().parent.parent / "snapshot_agent" / "criu" / "preload.c"
+_RECIPE = recipe_hash(Path(__file__), Path(debian.__file__), _PRELOAD)
 ARTIFACT = Artifact("criu", _RECIPE)
 
 
@@ -39,6 +40,8 @@ def _build(staging: Path, log: Log) -> None:
         log.note(f"{suite}: CRIU {'.'.join(map(str, found))}")
         shutil.rmtree(staging / ".tree.apt")
         if found >= MINIMUM:
+            library = target / "hotstart-preload.so"
+            log.run(["gcc", "-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o", library, _PRELOAD])
             return
         shutil.rmtree(target)
     raise CommandFailed(f"none of Debian's {' and '.join(SUITES)} has CRIU {MINIMUM[0]}.{MINIMUM[1]} or newer")

@@ -45,6 +45,8 @@ class Converted:
     """File ids of the memory file in the images: one per mapped process."""
     pids: list[int]
     """Every thread id of the tree."""
+    tiles: bool
+    """True if every thread's signal stack is large enough for AMX state: nobody without that can have used AMX."""
     executable: bool
     """True if a mapped range is executable."""
 
@@ -106,6 +108,7 @@ def convert(images: Path, memory: Path, table: Path, *, noexec: bool, force_copy
         sum(s.size for s in shared),
         [e.id for e in entries],
         imagefile.threads_of(tree),
+        all(p.has_room_for_tiles() for p in found),
         any(p.executable() for p in mapped),
     )
 

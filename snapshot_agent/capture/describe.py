@@ -53,6 +53,7 @@ def manifest(capture: Capture, staging: Path) -> catalog.Manifest:
         sizes=_sizes(capture, staging),
         timings=_timings(capture),
         stdio=catalog.Stdio(names=list(capture.stdio)),
+        tiles=converted.tiles and "amx_tile" in facts.cpu_flags,
         root_pid=ROOT_PID,
         pids=sorted(set(converted.pids)),
         tmpfs=capture.tmpfs,

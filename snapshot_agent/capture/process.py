@@ -19,6 +19,9 @@ from hotstart.snapshot_agent.criu import images_pb2 as pb
 from hotstart.snapshot_agent.memory import filter as seccomp_filter
 
 PAGE = 4096
+_SS_DISABLE = 2
+_TILE_STACK = 12 << 10
+"""8 KiB of tile data beside 2.7 KiB of other extended state, and the signal frame."""
 _MOVED = (Mode.MAPPED, Mode.COPIED)
 
 
@@ -77,6 +80,11 @@ class Process:
     def executable(self) -> bool:
         """True if a mapped range is executable."""
         return any(self.mm.vmas[i].prot & 4 for i in self.mapped())
+
+    def has_room_for_tiles(self) -> bool:
+        """True if every signal stack can hold the AMX state; the kernel refuses AMX to a process where one cannot."""
+        stacks = [core.thread_core.sas for _magic, core in self.cores.values()]
+        return all(s.ss_flags & _SS_DISABLE or not s.ss_size or s.ss_size >= _TILE_STACK for s in stacks)
 
     def map_to(self, places: dict[int, int], file_id: int, seccomp: pb.Seccomp) -> None:
         """Edit the images: mapped ranges become mappings of file ``file_id``, guarded by the filter."""

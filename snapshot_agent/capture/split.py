@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hotstart.errors import HotstartError
@@ -73,7 +73,7 @@ def count_pages(entries: Iterable[pb.PagemapEntry], ranges: Sequence[tuple[int, 
     return counts
 
 
-def split(entries: Iterable[pb.PagemapEntry], ranges: Sequence[tuple[int, int]], places: dict[int, int]) -> Split:
+def split(entries: Iterable[pb.PagemapEntry], ranges: Sequence[tuple[int, int]], places: Mapping[int, int]) -> Split:
     """Send the pages of the ranges in ``places`` (index → offset in the memory file) there; keep the others."""
     result = Split()
     for piece in pieces(entries, ranges):

@@ -17,9 +17,8 @@ from hotstart.names import CRIU_ENV
 from hotstart.reasons import CRIU_MISSING, CRIU_UNUSABLE
 
 MINIMUM = (4, 2)
-RLIMITS = "hotstart-rlimits.so"
-"""Built from rlimits.c into the tree when CRIU is set up."""
-_CAP_SYS_RESOURCE = 24
+PRELOAD = "hotstart-preload.so"
+"""Built from preload.c into the tree when CRIU is set up."""
 _LOADERS = (
     "lib64/ld-linux-x86-64.so.2",
     "usr/lib64/ld-linux-x86-64.so.2",
@@ -46,17 +45,20 @@ class Bundle:
     binary: str
     libraries: tuple[str, ...]
     preload: bool
-    """Whether rlimits.c is needed: this machine lacks CAP_SYS_RESOURCE."""
+    """Whether preload.c is there."""
 
     def command(self, base: str) -> list[str]:
         """The argv that starts CRIU when the tree is reachable at ``base`` (a path or ``/proc/self/fd/N``)."""
         path = ":".join(f"{base}/{d}" for d in self.libraries)
-        preload = ["--preload", f"{base}/{RLIMITS}"] if self.preload else []
+        preload = ["--preload", f"{base}/{PRELOAD}"] if self.preload else []
         return [f"{base}/{self.loader}", *preload, "--library-path", path, f"{base}/{self.binary}"]
 
-    def environment(self) -> dict[str, str]:
-        """The environment of a CRIU process: nothing of the caller's."""
-        return {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+    def environment(self, *, tiles: bool = False) -> dict[str, str]:
+        """The environment of a CRIU process: nothing of the caller's.
+
+        ``tiles`` gives the tree that CRIU restores the permission to use AMX tile registers (preload.c).
+        """
+        return {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"} | ({"HOTSTART_XCOMP_PERM": "1"} if tiles else {})
 
     def version(self) -> str:
         """CRIU's own word, such as ``4.2.1``; raises ``criu-unusable``."""
@@ -99,11 +101,5 @@ def locate(root: Path) -> Bundle:
     if loader is None or binary is None:
         raise HotstartError(CRIU_MISSING, f"there is no CRIU with its loader in {root}")
     libraries = tuple(p for p in _LIBRARIES if (root / p).is_dir())
-    return Bundle(root, loader, binary, libraries, (root / RLIMITS).exists() and not _has_sys_resource())
+    return Bundle(root, loader, binary, libraries, (root / PRELOAD).exists())
 
-
-def _has_sys_resource() -> bool:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("CapEff:"):
-            return bool(int(line.split()[1], 16) >> _CAP_SYS_RESOURCE & 1)
-    return False

@@ -190,13 +190,23 @@ class TaskIds(_message.Message):
     files_id: int
     def __init__(self, vm_id: _Optional[int] = ..., files_id: _Optional[int] = ...) -> None: ...
 
+class ThreadSas(_message.Message):
+    __slots__ = ("ss_size", "ss_flags")
+    SS_SIZE_FIELD_NUMBER: _ClassVar[int]
+    SS_FLAGS_FIELD_NUMBER: _ClassVar[int]
+    ss_size: int
+    ss_flags: int
+    def __init__(self, ss_size: _Optional[int] = ..., ss_flags: _Optional[int] = ...) -> None: ...
+
 class ThreadCore(_message.Message):
-    __slots__ = ("seccomp_mode", "seccomp_filter")
+    __slots__ = ("sas", "seccomp_mode", "seccomp_filter")
+    SAS_FIELD_NUMBER: _ClassVar[int]
     SECCOMP_MODE_FIELD_NUMBER: _ClassVar[int]
     SECCOMP_FILTER_FIELD_NUMBER: _ClassVar[int]
+    sas: ThreadSas
     seccomp_mode: int
     seccomp_filter: int
-    def __init__(self, seccomp_mode: _Optional[int] = ..., seccomp_filter: _Optional[int] = ...) -> None: ...
+    def __init__(self, sas: _Optional[_Union[ThreadSas, _Mapping]] = ..., seccomp_mode: _Optional[int] = ..., seccomp_filter: _Optional[int] = ...) -> None: ...
 
 class TaskCore(_message.Message):
     __slots__ = ("comm", "old_seccomp_mode")

@@ -1,10 +1,13 @@
-/* Lets CRIU read the limits of another user's process where CAP_SYS_RESOURCE is missing (some containers and VMs).
+/* Two things that CRIU lacks on some machines; preloaded into CRIU alone, by its own loader, only where one is needed.
  *
- * CRIU asks prlimit64(pid, resource, NULL, &limit) through syscall(2); the kernel wants CAP_SYS_RESOURCE for a process of
- * another uid, even for reading.  The same numbers stand in /proc/PID/limits, which CAP_SYS_PTRACE may read.  Preloaded
- * into CRIU alone, by its own loader, and only on machines that lack the capability; everything else passes through.
+ * 1. AMX.  A process must ask for the tile registers (arch_prctl ARCH_REQ_XCOMP_PERM), and CRIU does not carry the
+ *    permission: a restored oneDNN or PyTorch worker dies of SIGILL at its first matrix product.  The permission is
+ *    inherited by fork, so CRIU asks for it before it forks the tree (when HOTSTART_XCOMP_PERM is set).
+ * 2. CAP_SYS_RESOURCE.  CRIU reads the limits of each task with prlimit64(pid, resource, NULL, &limit) through
+ *    syscall(2); for a process of another uid the kernel wants that capability even for reading.  The same numbers stand
+ *    in /proc/PID/limits, which CAP_SYS_PTRACE may read.
  *
- * Build: cc -shared -fPIC -O2 -o hotstart-rlimits.so rlimits.c
+ * Everything else passes through.  Build: cc -shared -fPIC -O2 -o hotstart-preload.so preload.c
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -44,6 +47,16 @@ static long kernel(long n, long a, long b, long c, long d, long e, long f)
 	return x0;
 }
 #endif
+
+__attribute__((constructor)) static void ask_for_tiles(void)
+{
+#if defined(__x86_64__)
+	const long req_xcomp_perm = 0x1023, xtiledata = 18;
+
+	if (getenv("HOTSTART_XCOMP_PERM"))
+		kernel(SYS_arch_prctl, req_xcomp_perm, xtiledata, 0, 0, 0, 0); /* refused: no AMX here, none to restore */
+#endif
+}
 
 static rlim_t number(const char *word)
 {

@@ -106,7 +106,9 @@ def _thaw(source: Source, sandbox: Sandbox, helper: Helper, work: Path, deadline
             helper,
             pid,
             [str(d) for d in view.cgroup_dirs(pid)],
-            thaw.Skeleton(source.images, source.path / "memory", manifest.stdio.names, archives, source.kerndat),
+            thaw.Skeleton(
+                source.images, source.path / "memory", manifest.stdio.names, archives, source.kerndat, manifest.tiles
+            ),
             source.bundle,
             Path(logs),
             deadline,

@@ -50,6 +50,8 @@ class Skeleton:
     """``pipe:[inode]`` names of the worker's stdin, stdout, stderr at capture."""
     archives: Sequence[Archive] = field(default_factory=tuple)
     kerndat: Path | None = None
+    tiles: bool = False
+    """Whether the tree gets the permission to use AMX."""
 
 
 def thaw(
@@ -79,7 +81,7 @@ def thaw(
             "next_pid": CRIU_FIRST_PID,
             "steps": [*steps, {"do": "kerndat"}],
             "exec": [*bundle.command("/proc/self/fd/{bundle}"), "swrk", "{rpc}"],
-            "env": bundle.environment(),
+            "env": bundle.environment(tiles=skeleton.tiles),
             "remove": [KERNDAT],
         }
         sent = time.monotonic()

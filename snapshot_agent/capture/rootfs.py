@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hotstart.reasons import ROOTFS_DIFF
 from hotstart.snapshot_agent.catalog.archive.failure import told_as
+from hotstart.snapshot_agent.catalog.archive.measure import upper_bound
 from hotstart.snapshot_agent.catalog.archive.write import write_tree
 
 
@@ -39,6 +40,16 @@ def write_diff(upper: Path, out: Path, *, skip_mounts: Iterable[str]) -> RootfsD
             os.close(fd)
     tree = found.tree
     return RootfsDiff(len(tree.entries), len(tree.whiteouts), len(tree.opaque), tuple(tree.skipped), size)
+
+
+def estimate(upper: Path) -> int:
+    """Bytes that the archive of ``upper`` may take, while the worker runs on; raises ``rootfs-diff-failed``."""
+    with told_as(ROOTFS_DIFF, "measuring the root file system's changes"):
+        fd = os.open(upper, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            return upper_bound(fd)
+        finally:
+            os.close(fd)
 
 
 def relative(paths: Iterable[str], top: str) -> list[bytes]:

@@ -11,6 +11,7 @@ from hotstart.linux.syscalls import RESOLVE_IN_ROOT, RESOLVE_NO_SYMLINKS, openat
 from hotstart.reasons import TMPFS_COPY
 from hotstart.snapshot_agent.capture.rootfs import relative
 from hotstart.snapshot_agent.catalog.archive.failure import told_as
+from hotstart.snapshot_agent.catalog.archive.measure import upper_bound
 from hotstart.snapshot_agent.catalog.archive.write import write_tree
 
 
@@ -43,6 +44,16 @@ def write_tmpfs(root: Path | int, target: str, out: Path, *, skip: Iterable[str]
     tree = found.tree
     data = sum(entry.data_bytes for entry in tree.entries)
     return TmpfsCopy(target, len(tree.entries), tuple(tree.skipped), size, data)
+
+
+def estimate(root: Path | int, target: str) -> int:
+    """Bytes that the archive of ``target`` may take, while the worker runs on; raises ``tmpfs-copy-failed``."""
+    with told_as(TMPFS_COPY, f"measuring {target}"):
+        fd = open_target(root, target)
+        try:
+            return upper_bound(fd)
+        finally:
+            os.close(fd)
 
 
 def open_target(root: Path | int, target: str) -> int:

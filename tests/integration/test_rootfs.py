@@ -217,6 +217,30 @@ def test_opaque_directory_of_overlayfs_is_seen(overlay: Overlay) -> None:
     assert diff.whiteouts >= 4
 
 
+def acl(*entries: tuple[int, int, int]) -> bytes:
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+
+
+def test_access_control_lists(overlay: Overlay) -> None:
+    """A default ACL of the lower layer must not give new files an ACL that the worker's files did not have."""
+    nobody = (1 << 32) - 1
+    default = acl((1, 7, nobody), (2, 6, 1000), (4, 5, nobody), (0x10, 7, nobody), (0x20, 0, nobody))
+    lower = overlay.lower / "dir"
+    lower.mkdir()
+    os.setxattr(lower, "system.posix_acl_default", default)
+    one = overlay.fresh("one")
+    for name in ("inherits", "plain", "own"):
+        (one / "dir" / name).write_text(name)
+    os.mkfifo(one / "dir" / "fifo", 0o622)
+    assert "system.posix_acl_access" in os.listxattr(one / "dir" / "inherits")
+    os.removexattr(one / "dir" / "plain", "system.posix_acl_access")
+    own = acl((1, 6, nobody), (2, 7, 1001), (4, 4, nobody), (0x10, 5, nobody), (0x20, 4, nobody))
+    os.setxattr(one / "dir" / "own", "system.posix_acl_access", own)
+    (one / "dir" / "sub").mkdir()
+    _diff, _archive, two = carry(overlay)
+    assert describe(two) == describe(one)
+
+
 def test_mount_points_are_left_out(overlay: Overlay) -> None:
     one = overlay.fresh("one")
     for name in ("proc", "run", "deep/data"):

@@ -47,10 +47,16 @@ class told_as:
             raise HotstartError(self.reason, str(error), tried=self.tried) from None
         if isinstance(error, OSError):
             reason = DISK_FULL if error.errno in _FULL else self.reason
-            where = f"{shown(error.filename)}: " if isinstance(error.filename, bytes | str) else ""
-            raise HotstartError(reason, f"{where}{error.strerror or error}", tried=self.tried) from error
+            detail = shown(str(error.strerror or error))
+            if isinstance(error.filename, bytes | str):
+                detail = f"{shown(error.filename)}: {_why(error)}"
+            raise HotstartError(reason, detail, tried=self.tried) from error
 
 
 def at(path: bytes, error: OSError) -> OSError:
-    """The same error, naming ``path`` (calls on descriptors name none)."""
-    return OSError(error.errno, error.strerror, os.fsdecode(path))
+    """The same error, naming ``path`` and nothing else (calls on descriptors name none, and some name too much)."""
+    return OSError(error.errno, _why(error), os.fsdecode(path))
+
+
+def _why(error: OSError) -> str:
+    return os.strerror(error.errno) if error.errno else str(error)

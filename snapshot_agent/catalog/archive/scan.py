@@ -66,7 +66,7 @@ class _Walk:
                 fd = open_directory(self.root_fd, path)
             except OSError as error:
                 if error.errno != errno.EXDEV:
-                    raise TreeError(path, error.strerror or "cannot be opened") from None
+                    raise at(path, error) from None
                 self.tree.skipped.append(path)
                 continue
             try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import shutil
 import signal
 import time
 from pathlib import Path
@@ -14,6 +13,7 @@ from hotstart.clock import Deadline
 from hotstart.errors import HotstartError
 from hotstart.linux.process import boot_id, open_pidfd
 from hotstart.snapshot_agent.sandbox import cgroups, network, state
+from hotstart.snapshot_agent.sandbox.demolition import demolish
 from hotstart.snapshot_agent.sandbox.state import Exit, Live, Lock
 
 MAKING_S = 5.0
@@ -112,7 +112,8 @@ def _sweep(where: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         where.rename(where.with_name(f".{where.name}.{os.urandom(4).hex()}"))
     for leftover in where.parent.glob(".*"):
-        shutil.rmtree(leftover, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):  # another removal sweeps too
+            demolish(leftover)
 
 
 def _signal(pidfd: int, number: signal.Signals) -> None:

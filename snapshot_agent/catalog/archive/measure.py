@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+from collections.abc import Iterator
 
 from hotstart.snapshot_agent.catalog.archive.beneath import join, open_directory
 
@@ -18,20 +19,22 @@ def upper_bound(root_fd: int) -> int:
     pending = [b"."]
     while pending:
         path = pending.pop()
-        try:
-            fd = open_directory(root_fd, path)
-        except OSError:
-            continue  # gone, or a mount
-        try:
-            with os.scandir(fd) as listing:
-                for found in listing:
-                    with contextlib.suppress(FileNotFoundError):
-                        status = found.stat(follow_symlinks=False)
-                        total += _PER_NAME
-                        if stat.S_ISDIR(status.st_mode):
-                            pending.append(join(path, os.fsencode(found.name)))
-                        elif stat.S_ISREG(status.st_mode):
-                            total += status.st_blocks * 512
-        finally:
-            os.close(fd)
+        with contextlib.suppress(OSError):  # gone, or a mount
+            for name, status in _statuses(root_fd, path):
+                total += _PER_NAME
+                if stat.S_ISDIR(status.st_mode):
+                    pending.append(join(path, name))
+                elif stat.S_ISREG(status.st_mode):
+                    total += status.st_blocks * 512
     return total
+
+
+def _statuses(root_fd: int, path: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
+    fd = open_directory(root_fd, path)
+    try:
+        with os.scandir(fd) as listing:
+            for found in listing:
+                with contextlib.suppress(FileNotFoundError):
+                    yield os.fsencode(found.name), found.stat(follow_symlinks=False)
+    finally:
+        os.close(fd)

@@ -91,11 +91,11 @@ def step(title: str, *, remedy: str) -> Iterator[Log]:
         yield log
     except (CommandFailed, OSError) as error:
         raise StepFailed(title, str(error), remedy, log.path) from None
-    say(f"  {title:<44} {time.monotonic() - began:6.1f} s")
+    sys.stderr.write(f"  {title:<44} {time.monotonic() - began:6.1f} s\n")
 
 
 def say(text: str) -> None:
-    """One line for the person who waits."""
+    """One line of a result; what steps tell goes to standard error, since a result may be one JSON object."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 

@@ -30,9 +30,12 @@ def check_capture(init_pid: int, store: Path, *, kv_bytes: int = 0) -> list[Find
     found = worker.gather(init_pid)
     findings = audit.judge(audit.gather(found.pids, reference=init_pid))
     findings += rules.capture_findings(found)
-    content = worker.content(init_pid, found.pids)
     executable = files.mapped(found.pids).anonymous_executable
-    return findings + rules.capture_room(content, kv_bytes, room(store), executable=executable)
+    place = room(store)
+    content = worker.content(init_pid, found.pids, exact=False)
+    if rules.capture_need(content, kv_bytes) > place.disk_bytes:
+        content = worker.content(init_pid, found.pids, exact=True)
+    return findings + rules.capture_room(content, kv_bytes, place, executable=executable)
 
 
 def capture_facts(init_pid: int, spec: SandboxSpec, criu: str) -> Facts:

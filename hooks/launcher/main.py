@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import warnings  # noqa: F401 - os.execvpe imports it, when the worker's user may be unable to read the library
 
 from hotstart.hooks.control import start as startfile
 from hotstart.hooks.control.start import Start

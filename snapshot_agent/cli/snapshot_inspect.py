@@ -112,13 +112,23 @@ def identity(info: SnapshotInfo) -> _Section:
 def engine(manifest: Manifest) -> _Section:
     """What the engine plugin said of itself."""
     entry = manifest.engine
-    pairs = [("name", entry.name), *((key, str(value)) for key, value in sorted(entry.facts.items()))]
+    pairs = [("name", entry.name), *(_fact(key, value) for key, value in sorted(entry.facts.items()))]
     if entry.canary:
         ids = " ".join(str(token.token_id) for token in entry.canary.tokens)
         pairs.append(("canary", f"{entry.canary.prompt!r} answered by tokens {ids}"))
     if manifest.timings.cold_start_s:
         pairs.append(("cold start", f"{duration(manifest.timings.cold_start_s)}, which a restore replaces"))
     return pairs
+
+
+def _fact(key: str, value: float | int | str) -> tuple[str, str]:
+    """A fact with the unit that its name ends in."""
+    words = key.replace("_", " ")
+    if isinstance(value, str):
+        return words, value
+    if key.endswith("_s"):
+        return words[:-2], duration(value)
+    return (words[:-6], size(value)) if key.endswith("_bytes") else (words, f"{value:g}")
 
 
 def sizes(manifest: Manifest) -> _Section:

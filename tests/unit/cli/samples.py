@@ -93,7 +93,7 @@ def snapshot(name: str = "chat", **changes: Any) -> api.SnapshotInfo:
         "engine": filled(
             m.EngineEntry,
             name="vllm",
-            facts={"version": "0.32.0", "model": "/models/chat"},
+            facts={"model": "/models/chat", "drain_s": 0.0312, "kv_bytes": 8 << 20, "processes": 2},
             canary=filled(
                 m.CanaryEntry,
                 prompt="The capital of France is",
@@ -166,6 +166,5 @@ def copy(name: str = "chat-k3fq", **changes: Any) -> api.RestoreResult:
             {"pid": 101, "name": "python", "mode": "mapped", "reason": "", "ranges": {}},
             {"pid": 140, "name": "VLLM::EngineCore", "mode": "mapped", "reason": "", "ranges": {}},
         ],
-        private_bytes=52_428_800,
     )
     return dataclasses.replace(result, **changes)

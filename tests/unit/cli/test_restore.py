@@ -5,8 +5,9 @@ import re
 import pytest
 
 from hotstart.snapshot_agent.cli.restore import mode, reasons
-from tests.unit.cli.samples import copy
+from tests.unit.cli.samples import copy, sandbox
 
+PRIVATE = [sandbox("web"), sandbox("web-1", private_bytes=1 << 20), sandbox("other")]
 FAILED = {"outcome": "cold", "reason": "criu-restore-failed", "detail": "CRIU: no", "verdicts": []}
 
 
@@ -24,7 +25,7 @@ def restore_answer(*changes):
 
 
 def test_one_copy(call, answers) -> None:
-    calls = answers(restore=restore_answer())
+    calls = answers(sandboxes=PRIVATE, restore=restore_answer())
     called = call("restore", "chat", "--name", "web")
     assert called.code == 0
     assert called.out == (
@@ -37,7 +38,7 @@ def test_one_copy(call, answers) -> None:
 
 
 def test_names_of_several_copies(call, answers) -> None:
-    calls = answers(restore=restore_answer())
+    calls = answers(sandboxes=PRIVATE, restore=restore_answer())
     call("restore", "chat", "--name", "web", "-n", "3", "--copy", "--no-cold-start", "--timeout", "9")
     call("restore", "chat", "--count", "2")
     call("restore", "chat")
@@ -51,7 +52,7 @@ def test_names_of_several_copies(call, answers) -> None:
 
 
 def test_a_cold_start_is_told_with_its_reason_and_exit_code(call, answers) -> None:
-    answers(restore=restore_answer({}, FAILED))
+    answers(sandboxes=PRIVATE, restore=restore_answer({}, FAILED))
     called = call("restore", "chat", "--name", "web", "-n", "2")
     assert called.code == 66
     assert [line.split()[:2] for line in called.out.splitlines()[1:]] == [["web-1", "restored"], ["web-2", "cold"]]
@@ -66,19 +67,27 @@ def test_a_cold_start_is_told_with_its_reason_and_exit_code(call, answers) -> No
 
 
 def test_a_copy_that_was_removed_has_the_exit_code_of_its_reason(call, answers) -> None:
-    answers(restore=restore_answer({**FAILED, "outcome": "removed", "address": "", "phases": {}}))
+    answers(sandboxes=PRIVATE, restore=restore_answer({**FAILED, "outcome": "removed", "address": "", "phases": {}}))
     called = call("restore", "chat", "--name", "web", "--no-cold-start")
     assert called.code == 62
     assert called.err.splitlines()[-1].startswith("hotstart: criu-restore-failed: CRIU: no, while restoring web")
 
 
 def test_all_is_well_as_json(call, answers) -> None:
-    answers(restore=restore_answer())
+    answers(sandboxes=PRIVATE, restore=restore_answer())
     value = call("restore", "chat", "--name", "web", "-o", "json").json()
     assert set(value) == {"snapshot", "copies"}
     assert set(value["copies"][0]) == {
-        *("name", "outcome", "address", "phases", "verdicts", "private_bytes", "reason", "detail")
+        *("name", "outcome", "address", "phases", "verdicts", "engine_facts", "private_bytes", "reason", "detail")
     }
+    assert value["copies"][0]["private_bytes"] == 52428800
+
+
+def test_private_memory_that_cannot_be_measured_is_no_failure(call, answers) -> None:
+    answers(sandboxes=OSError("gone"), restore=restore_answer())
+    called = call("restore", "chat", "--name", "web")
+    assert called.code == 0
+    assert called.out.splitlines()[1].split() == ["web", "restored", "10.231.0.6", "312", "ms", "-", "mapped"]
 
 
 def test_copied_memory_is_explained_once(call, answers) -> None:
@@ -86,7 +95,7 @@ def test_copied_memory_is_explained_once(call, answers) -> None:
         {"pid": 101, "name": "python", "mode": "mapped", "reason": "", "ranges": {"copied-locked": 2}},
         {"pid": 102, "name": "go", "mode": "copied", "reason": "copied-no-filter", "ranges": {}},
     ]
-    answers(restore=restore_answer({"verdicts": verdicts}, {"verdicts": verdicts}))
+    answers(sandboxes=PRIVATE, restore=restore_answer({"verdicts": verdicts}, {"verdicts": verdicts}))
     called = call("restore", "chat", "-n", "2")
     assert called.out.splitlines()[1].endswith("1 mapped, 1 copied")
     assert called.err.splitlines() == [
@@ -109,7 +118,7 @@ def test_no_reason_for_what_is_mapped() -> None:
 
 
 def test_the_restore_is_drawn(call, answers, tmp_path) -> None:
-    answers(restore=restore_answer())
+    answers(sandboxes=PRIVATE, restore=restore_answer())
     path = tmp_path / "restore.svg"
     call("restore", "chat", "--name", "web", "-n", "2", "--timeline", str(path))
     text = path.read_text()

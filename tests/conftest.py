@@ -81,8 +81,8 @@ class Sandboxes:
         return status
 
     def output(self, script: str, **more: Any) -> str:
-        """Run a shell script to its end; what it wrote.  The sandbox is removed."""
-        sandbox = self.shell(script, **more)
+        """Run a shell script to its end; what it wrote, through one pipe.  The sandbox is removed."""
+        sandbox = self.shell(f"exec 2>&1; {script}", **more)
         self.wait(sandbox)
         text = self.log(sandbox)
         local.destroy(self.home, sandbox.name)

@@ -139,14 +139,17 @@ def members(pid: int) -> list[int]:
 
 
 def strays(pid: int) -> list[Task]:
-    """Processes in the sandbox's pid namespace that are neither the supervisor nor in the worker's tree."""
-    known = {pid} | {task.pid for task in tree(pid)}
+    """Processes in the sandbox's pid namespace that are neither the supervisor nor in the worker's tree.
+
+    Each is judged by its own ancestors, so that processes which the worker starts meanwhile are not taken for strays.
+    """
+    root = root_task(pid).pid
     with _sandbox(pid):
         depth = _depth(pid)
     found = []
     for other in members(pid):
-        if other not in known:
-            with contextlib.suppress(*_GONE):
+        with contextlib.suppress(*_GONE):
+            if other != pid and not _descends(other, root):
                 found.append(Task(other, procfs.status(other).ns_pids[depth]))
     return found
 
@@ -181,6 +184,13 @@ def _cgroups(entries: list[CgroupEntry], mounted: list[Hierarchy]) -> list[tuple
             if same:
                 found.append((hierarchy, hierarchy.point / entry.path.lstrip("/")))
     return found
+
+
+def _descends(pid: int, root: int) -> bool:
+    """True if ``root`` is ``pid`` or one of its ancestors."""
+    while pid not in (0, root):
+        pid = procfs.stat(pid).parent
+    return pid == root
 
 
 def _depth(pid: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -156,13 +157,16 @@ def test_pid_1_reaps_and_the_launcher_keeps_orphans(sandboxes: Sandboxes) -> Non
     launcher = view.root_task(box.init_pid).pid
 
     def parents() -> dict[bytes, int]:
-        return {_cmdline(task.pid): procfs.stat(task.pid).parent for task in view.tree(box.init_pid)}
+        found = {}
+        for task in view.tree(box.init_pid):
+            with contextlib.suppress(OSError):  # the short-lived one
+                found[_cmdline(task.pid)] = procfs.stat(task.pid).parent
+        return found
 
     eventually(lambda: parents().get(b"sleep\x001001\0") == launcher)
     eventually(lambda: b"sleep\x001000\0" in parents())
     assert view.strays(box.init_pid) == []
-    states = [procfs.stat(pid).state for pid in view.members(box.init_pid)]
-    assert "Z" not in states
+    eventually(lambda: len(view.members(box.init_pid)) == 6)  # all that were meant to stay; nothing unreaped
 
 
 def test_a_stray_is_found(sandboxes: Sandboxes) -> None:
@@ -229,7 +233,9 @@ def test_the_sandbox_runs_on_when_its_shim_dies(sandboxes: Sandboxes) -> None:
     os.kill(box.live.shim_pid, signal.SIGKILL)
 
     def rounds() -> int:
-        return int((box.directory / "upper" / "rounds").read_text() or 0)
+        with contextlib.suppress(FileNotFoundError):
+            return int((box.directory / "upper" / "rounds").read_text() or 0)
+        return 0
 
     before = rounds()
     eventually(lambda: rounds() > before + 10, 30)  # three times what a pipe holds

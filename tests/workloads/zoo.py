@@ -1,0 +1,233 @@
+"""The workload zoo: small programs that hold what workers hold, and check themselves byte by byte.
+
+After CRIU's zdtm.  Each program prepares state, says ``ready`` on its standard output, waits until a file ``go`` appears
+in its working directory, checks its state, says ``BAD <what>`` for each difference and ``OK`` if there is none, and exits
+with 0 or 1 (2: the state could not be prepared).  What happens between ``ready`` and ``go`` is up to the test: nothing
+(that proves the zoo itself), or a capture and a restore.
+
+    run = start(BY_NAME["channels"], directory)     # or command() and environment() in a sandbox
+    run.wait_ready()
+    run.go()
+    assert run.result() == Result(0, ("OK",))
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tools.cache import cache_root
+
+HERE = Path(__file__).resolve().parent
+READY = "ready"
+GO = "go"
+_LIBRARIES = ("/usr/lib", "/usr/lib64", f"/usr/lib/{platform.machine()}-linux-gnu", "/usr/local/lib")
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One program of the zoo, as a test needs to know it."""
+
+    name: str
+    source: str
+    """``.c`` or ``.py`` beside this file, or the directory of a Go module."""
+    about: str
+    arguments: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    """For the C compiler."""
+    preload: str = ""
+    """A library of the system for LD_PRELOAD."""
+    env: dict[str, str] = field(default_factory=dict, hash=False)
+    root: bool = False
+    """It needs root."""
+    lower: bool = False
+    """It changes files that were there before it: ``prepare_lower`` makes them in its working directory."""
+    refused: str = ""
+    """Reason code with which preflight refuses it; empty: it can be captured."""
+    seconds: float = 60.0
+    """It is ready, and done after ``go``, within this time each."""
+
+
+CAPTURED = (
+    Workload("forks", "forks.c", "processes with different bytes in the same ranges, and shared ones"),
+    Workload("threads", "threads.c", "thread-local storage, stacks, locks, names, masks", flags=("-pthread",)),
+    Workload("channels", "channels.c", "pipes and sockets of every kind, with data in flight"),
+    Workload("events", "events.c", "eventfd, epoll, timers, signals that wait"),
+    Workload("shared", "shared.c", "memfd, POSIX shared memory, semaphores", flags=("-pthread",)),
+)
+REFUSED: tuple[Workload, ...] = ()
+ALL = CAPTURED + REFUSED
+BY_NAME = {workload.name: workload for workload in ALL}
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a program ended: its exit code (negative: the signal) and what it said after ``ready``."""
+
+    code: int
+    said: tuple[str, ...]
+
+
+OK = Result(0, ("OK",))
+
+
+def missing(workload: Workload) -> str:
+    """What this machine lacks for the workload; empty if nothing."""
+    if workload.root and os.geteuid() != 0:
+        return "root"
+    if workload.source.endswith(".c") and shutil.which("cc") is None:
+        return "a C compiler"
+    if _is_go(workload) and shutil.which("go") is None:
+        return "Go"
+    if workload.preload and _library(workload.preload) is None:
+        return workload.preload
+    if "-m32" in workload.flags and platform.machine() != "x86_64":
+        return "an x86-64 machine"
+    return ""
+
+
+def command(workload: Workload) -> tuple[str, ...]:
+    """The command line, after building what needs building.  Raises CalledProcessError with the compiler's words."""
+    if workload.source.endswith(".py"):
+        return (sys.executable, "-I", str(HERE / workload.source), *workload.arguments)
+    return (str(_build(workload)), *workload.arguments)
+
+
+def environment(workload: Workload) -> dict[str, str]:
+    """Every variable that it is started with."""
+    env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/tmp", "LC_ALL": "C.UTF-8", **workload.env}
+    if workload.preload:
+        env["LD_PRELOAD"] = str(_library(workload.preload))
+    return env
+
+
+def prepare_lower(directory: Path) -> None:
+    """Files and directories that a workload with ``lower`` finds: make them before the sandbox, so that they lie in its
+    lower layer."""
+    lower = directory / "lower"
+    for name in ("keep", "change", "append", "delete", "rename", "link", "chmod", "xattr", "replace"):
+        (lower / "files").mkdir(parents=True, exist_ok=True)
+        (lower / "files" / name).write_text(f"lower {name}\n" * 100)
+    for name in ("remove", "recreate", "move"):
+        (lower / name / "inner").mkdir(parents=True)
+        (lower / name / "file").write_text(f"lower {name} file\n")
+        (lower / name / "inner" / "deep").write_text(f"lower {name} deep\n")
+    (lower / "files" / "symlink").symlink_to("keep")
+
+
+class Run:
+    """A program that runs outside of any sandbox."""
+
+    def __init__(self, workload: Workload, directory: Path, process: subprocess.Popen[bytes], output: Path) -> None:
+        self.workload = workload
+        self.directory = directory
+        self.process = process
+        self.output = output
+
+    def said(self) -> tuple[str, ...]:
+        """Lines so far."""
+        return tuple(self.output.read_text(errors="replace").splitlines())
+
+    def wait_ready(self) -> None:
+        """Return when it has said ``ready``; AssertionError with its words if it ends or takes too long."""
+        until = time.monotonic() + self.workload.seconds
+        while READY not in self.said():
+            assert self.process.poll() is None, f"{self.workload.name} ended: {self.said()}"
+            assert time.monotonic() < until, f"{self.workload.name} is not ready: {self.said()}"
+            time.sleep(0.02)
+
+    def go(self) -> None:
+        """Let it check itself."""
+        (self.directory / GO).touch()
+
+    def result(self) -> Result:
+        """Wait for its end."""
+        code = self.process.wait(self.workload.seconds)
+        said = self.said()
+        return Result(code, said[said.index(READY) + 1 :] if READY in said else said)
+
+    def end(self) -> None:
+        """Kill what is left of it: its process group."""
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.process.wait()
+
+
+def start(workload: Workload, directory: Path) -> Run:
+    """Start it in ``directory`` (which holds its files and its output), as leader of a session."""
+    if workload.lower:
+        prepare_lower(directory)
+    output = directory / "output"
+    with output.open("wb") as out:
+        process = subprocess.Popen(
+            command(workload),
+            cwd=directory,
+            env=environment(workload),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+        )
+    return Run(workload, directory, process, output)
+
+
+def _is_go(workload: Workload) -> bool:
+    return not Path(workload.source).suffix
+
+
+def _library(name: str) -> Path | None:
+    return next((path for d in _LIBRARIES if (path := Path(d, name)).exists()), None)
+
+
+def _build(workload: Workload) -> Path:
+    """The compiled program, in the project's cache under a name that changes with its sources."""
+    source = HERE / workload.source
+    sources = sorted(source.iterdir()) if source.is_dir() else [source, HERE / "zoo.h"]
+    digest = hashlib.sha256(repr(workload.flags).encode())
+    for path in sources:
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    target = cache_root() / "workloads" / f"{workload.name}-{digest.hexdigest()[:16]}"
+    if target.exists():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        made = Path(scratch, "program")
+        _compile_go(source, made) if _is_go(workload) else _compile_c(source, made, workload.flags)
+        made.chmod(0o755)
+        made.replace(target)
+    return target
+
+
+def _compile_c(source: Path, target: Path, flags: tuple[str, ...]) -> None:
+    options = ("-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror")
+    _check(["cc", *options, f"-I{HERE}", "-o", str(target), str(source), *flags], dict(os.environ))
+
+
+def _compile_go(source: Path, target: Path) -> None:
+    env = os.environ | {
+        "CGO_ENABLED": "0",
+        "GOTOOLCHAIN": "local",
+        "GOFLAGS": "-trimpath",
+        "GOCACHE": str(cache_root() / "go-build"),
+        "GOPATH": str(target.parent / "go"),
+    }
+    _check(["go", "build", "-o", str(target), "."], env, source)
+
+
+def _check(command: list[str], env: dict[str, str], directory: Path = HERE) -> None:
+    done = subprocess.run(
+        command, env=env, cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+    )
+    if done.returncode:
+        raise AssertionError(f"{' '.join(command)}: {done.stdout.decode(errors='replace')}")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import select
-import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -99,6 +97,8 @@ def abandon_stdout() -> None:
 
 def write_json(value: Any) -> None:
     """The one JSON value of a call."""
+    import json
+
     write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
@@ -132,6 +132,8 @@ def speaks_unicode(stream: TextIO | None) -> bool:
 
 def width() -> int:
     """Columns of the terminal."""
+    import shutil
+
     return max(40, shutil.get_terminal_size((100, 24)).columns)
 
 

@@ -1,6 +1,6 @@
-"""Progress of a long operation: bars on a terminal, a line at each new phase elsewhere; always on stderr.
+"""Progress of a long operation: a bar on a terminal, a line at each new phase elsewhere; always on stderr.
 
-Most operations end before a bar is worth looking at, and drawing costs them time: bars appear only after a while.
+Most operations end before a bar is worth looking at, and drawing costs them time: it appears only after a while.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from hotstart.snapshot_agent.cli.settings import Settings
 from hotstart.snapshot_agent.units import printable
 
 if TYPE_CHECKING:
-    from rich.progress import Progress as Bars
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
 
 PATIENCE_S = 0.4
-"""An operation that takes longer than this is worth bars."""
+"""An operation that takes longer than this is worth a bar."""
 
 Progress = Callable[[str, float], None]
 
@@ -31,11 +32,11 @@ def shown(settings: Settings) -> Iterator[Progress]:
     if not is_terminal(sys.stderr):
         yield _Lines()
         return
-    bars = _Bars(settings)
+    bar = _Bar(settings)
     try:
-        yield bars
+        yield bar
     finally:
-        bars.close()
+        bar.close()
 
 
 class _Lines:
@@ -53,15 +54,15 @@ class _Lines:
         say(f"hotstart: {phase}")
 
 
-class _Bars:
-    """One bar a phase, drawn by rich once the operation has taken a while."""
+class _Bar:
+    """What is being done just now, and how far it is; drawn by rich once the operation has taken a while."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._lock = threading.Lock()
-        self._fractions: dict[str, float] = {}
-        self._bars: Bars | None = None
-        self._tasks: dict[str, Any] = {}
+        self._now = ("", 0.0)
+        self._bar: Bar | None = None
+        self._task: TaskID | None = None
         self._closed = False
         self._timer = threading.Timer(PATIENCE_S, self._open)
         self._timer.daemon = True
@@ -69,43 +70,45 @@ class _Bars:
 
     def __call__(self, phase: str, fraction: float) -> None:
         with self._lock:
-            self._fractions[phase] = min(1.0, max(0.0, fraction))
-            if self._bars is not None:
-                self._show(phase)
+            self._now = (phase, min(1.0, max(0.0, fraction)))
+            self._show()
 
     def _open(self) -> None:
-        bars = _rich_bars(self._settings)
+        bar = _rich_bar(self._settings)
         with self._lock:
             if self._closed:
                 return
-            self._bars = bars
-            bars.start()
-            for phase in self._fractions:
-                self._show(phase)
+            self._bar = bar
+            self._task = bar.add_task("", total=None)
+            bar.start()
+            self._show()
 
-    def _show(self, phase: str) -> None:
-        assert self._bars is not None
-        if phase not in self._tasks:
-            self._tasks[phase] = self._bars.add_task(printable(phase), total=1.0)
-        self._bars.update(self._tasks[phase], completed=self._fractions[phase])
+    def _show(self) -> None:
+        if self._bar is None or self._task is None:
+            return
+        phase, fraction = self._now
+        # Many phases say only that they begin: the bar pulses then, instead of standing at nothing.
+        known = 1.0 if fraction > 0 else None
+        self._bar.update(self._task, description=printable(phase), completed=fraction, total=known)
 
     def close(self) -> None:
-        """Take the bars away."""
+        """Take the bar away."""
         self._timer.cancel()
         with self._lock:
             self._closed = True
-            if self._bars is not None:
-                self._bars.stop()
-                self._bars = None
+            if self._bar is not None:
+                self._bar.stop()
+                self._bar = None
 
 
-def _rich_bars(settings: Settings) -> Bars:
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+def _rich_bar(settings: Settings) -> Bar:
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     return Progress(
+        SpinnerColumn(),
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=30),
-        TaskProgressColumn(),
+        TextColumn("{task.percentage:>3.0f} %"),
         TimeElapsedColumn(),
         console=_console(settings),
         transient=True,

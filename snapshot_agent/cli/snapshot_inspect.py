@@ -64,16 +64,18 @@ def _phases(manifest: Manifest) -> dict[str, Any]:
 
 def _print(settings: Settings, info: SnapshotInfo) -> None:
     manifest = info.manifest
-    _pairs(settings, info.name, identity(info))
-    _pairs(settings, "Engine", engine(manifest))
-    _pairs(settings, "Sizes", sizes(manifest))
+    for section, pairs in ((info.name, identity(info)), ("Engine", engine(manifest)), ("Sizes", sizes(manifest))):
+        _pairs(settings, section, pairs)
+        output.write("\n")
     _title(settings, "Processes")
     output.table(settings, _VERDICT_COLUMNS, [_verdict(verdict) for verdict in manifest.verdicts])
     timings = manifest.timings
     title = f"Phases of the capture: {duration(timings.total_s)}, frozen {duration(timings.frozen_s)}"
-    _title(settings, "\n" + title)
+    output.write("\n")
+    _title(settings, title)
     _waterfall(settings, _phases(manifest))
-    _pairs(settings, "\nFacts", facts(manifest))
+    output.write("\n")
+    _pairs(settings, "Facts", facts(manifest))
 
 
 def _title(settings: Settings, text: str) -> None:
@@ -84,8 +86,6 @@ def _pairs(settings: Settings, title: str, pairs: _Section) -> None:
     _title(settings, title)
     columns = [Column(""), Column("", Fit.WRAP)]
     output.table(settings, columns, [[Styled(f"  {key}", "dim"), value] for key, value in pairs])
-    if not title.startswith("\n"):
-        output.write("\n")
 
 
 def identity(info: SnapshotInfo) -> _Section:
@@ -112,7 +112,8 @@ def identity(info: SnapshotInfo) -> _Section:
 def engine(manifest: Manifest) -> _Section:
     """What the engine plugin said of itself."""
     entry = manifest.engine
-    pairs = [("name", entry.name), *(_fact(key, value) for key, value in sorted(entry.facts.items()))]
+    told = sorted((key, value) for key, value in entry.facts.items() if key != "cold_start_s")
+    pairs = [("name", entry.name), *(_fact(key, value) for key, value in told)]
     if entry.canary:
         ids = " ".join(str(token.token_id) for token in entry.canary.tokens)
         pairs.append(("canary", f"{entry.canary.prompt!r} answered by tokens {ids}"))
@@ -127,7 +128,7 @@ def _fact(key: str, value: float | int | str) -> tuple[str, str]:
     if isinstance(value, str):
         return words, value
     if key.endswith("_s"):
-        return words[:-2], duration(value)
+        return f"{words[:-2]} time", duration(value)
     return (words[:-6], size(value)) if key.endswith("_bytes") else (words, f"{value:g}")
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import select
+import struct
 import subprocess
 import sys
+import termios
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -75,3 +80,62 @@ class Program:
     def stop_all(self) -> None:
         """Leave nothing behind."""
         self("stop", "--all", "--grace", "0")
+
+
+class Terminal:
+    """A pseudo terminal with a program on it, as its session leader: ^C reaches what a shell's would."""
+
+    def __init__(self, program: Program, *arguments: str, columns: int = 80) -> None:
+        self.master, slave = os.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+
+        def lead() -> None:
+            os.setsid()
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+        self.process = subprocess.Popen(
+            [*PROGRAM, *arguments],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env={key: value for key, value in program.env().items() if key not in ("COLUMNS", "LINES")},
+            preexec_fn=lead,
+        )
+        os.close(slave)
+        self.text = ""
+
+    def read_until(self, words: str | None) -> str:
+        """All output up to ``words``, or to the end."""
+        ends = time.monotonic() + TIMEOUT_S
+        while words is None or words not in self.text:
+            ready, _, _ = select.select([self.master], [], [], max(0.0, ends - time.monotonic()))
+            assert ready, self.text
+            try:
+                data = os.read(self.master, 65536)
+            except OSError:  # EIO: the program has gone
+                data = b""
+            if not data:
+                assert words is None, self.text
+                break
+            self.text += data.decode()
+        return self.text
+
+    def press(self, keys: str) -> None:
+        """Type."""
+        os.write(self.master, keys.encode())
+
+    def finish(self) -> tuple[int, str]:
+        """Exit code and all output."""
+        try:
+            text = self.read_until(None)
+            return self.process.wait(TIMEOUT_S), text
+        finally:
+            self.process.kill()
+            self.process.wait()
+            os.close(self.master)
+
+
+def at_terminal(program: Program, *arguments: str, columns: int = 80) -> tuple[int, list[str]]:
+    """Exit code and lines of a call at a terminal."""
+    code, text = Terminal(program, *arguments, columns=columns).finish()
+    return code, text.replace("\r\n", "\n").splitlines()

@@ -20,7 +20,7 @@ from xml.etree import ElementTree
 import pytest
 
 from hotstart.names import CRIU_ENV
-from tests.integration.cli_program import TIMEOUT_S, Program
+from tests.integration.cli_program import TIMEOUT_S, Program, Terminal
 
 SECRET = "hunter2-never-printed"
 PORT = 8000
@@ -182,6 +182,18 @@ class TestSnapshot:
         assert hotstart("preflight", "src").code == 0
         hotstart("preflight", "rsc").failed(50, "no-such-snapshot", "did you mean src?")
 
+    def test_a_long_capture_shows_a_bar_and_takes_it_away(self, hotstart: Program) -> None:
+        hotstart.environment["TERM"] = "xterm-256color"
+        code, text = Terminal(hotstart, "snapshot", "create", "src").finish()
+        assert code == 0
+        assert "━" in text
+        assert " %" in text
+        assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1
+        bar, table = text.split("\x1b[?25h")
+        assert "NAME" not in bar
+        assert table.replace("\r", "").splitlines()[-1].split()[0] == "src"
+        assert not (hotstart.home / "scratch").exists() or not list((hotstart.home / "scratch").iterdir())
+
     def test_copied_by_choice(self, hotstart: Program, worker: str) -> None:
         expected = ask(worker)
         assert hotstart("snapshot", "create", "src").code == 0
@@ -224,6 +236,22 @@ class TestSnapshot:
         done = hotstart("restore", "src", "--name", "other", "--no-cold-start")
         assert done.code == 10
         assert "other" not in sandboxes(hotstart)
+
+    @pytest.mark.parametrize("copies", [1, 3])
+    @pytest.mark.parametrize("delay_s", [0.0, 0.06, 0.12])
+    def test_interrupted_restores_leave_nothing(self, hotstart: Program, copies: int, delay_s: float) -> None:
+        assert hotstart("snapshot", "create", "src", "--stop").code == 0
+        process = hotstart.start("restore", "src", "-n", str(copies))
+        assert process.stderr is not None
+        process.stderr.readline()
+        time.sleep(delay_s)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=TIMEOUT_S)
+        assert process.returncode == 130, err
+        assert err.startswith("hotstart: interrupted: ")
+        assert err.count("\n") == 1
+        assert hotstart("ps", "-q").out == ""
+        assert hotstart("restore", "src").code == 0
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
     @pytest.mark.parametrize("phase", ["quiesce", "dump", "convert"])

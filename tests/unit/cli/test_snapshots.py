@@ -72,7 +72,7 @@ def test_inspect_tells_all_but_the_secrets(call, answers) -> None:
         "2 variables (values are not shown)",
         "'The capital of France is' answered by tokens 7",
         "none in the snapshot, 4.00 GiB released before the capture",
-        "drain 31 ms",
+        "drain time 31 ms",
         "kv 8.00 MiB",
         "processes 2",
         "VLLM::EngineCore",

@@ -47,7 +47,8 @@ def make(home: Path, spec: SandboxSpec, *, placeholder: bool, restored_from: str
         raise HotstartError(NOT_ROOT, "making a sandbox needs root")
     home = home.resolve()
     where = state.directory(home, spec.name)
-    where.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    where.parent.mkdir(mode=0o700, exist_ok=True)
     try:
         where.mkdir(mode=0o700)
     except FileExistsError:

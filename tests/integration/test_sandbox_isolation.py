@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import hotstart
 from hotstart.errors import HotstartError
 from hotstart.hooks.control.start import SITE_PATH
 from hotstart.linux import procfs
@@ -238,7 +239,7 @@ def test_modules_of_the_worker_win_and_hotstart_is_there(sandboxes: Sandboxes, t
         "['mine: hooks', 'mine: gms', 'mine: serving', 'mine: snapshot_agent']",
         f"{SITE_PATH}/hotstart/hooks/control/protocol.py",
         "['hotstart.hooks.engines.vllm.plugin:register']",
-        "['hotstart', 'hotstart_inject-0.1.0.dist-info']",
+        f"['hotstart', 'hotstart_inject-{hotstart.__version__}.dist-info']",
     ]
 
 

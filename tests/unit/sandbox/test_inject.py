@@ -7,12 +7,16 @@ import sys
 import threading
 from pathlib import Path
 
+import hotstart
 from hotstart.snapshot_agent.sandbox import inject
 
 
 def test_it_holds_hotstart_and_nothing_else(tmp_path: Path) -> None:
     site = inject.site(tmp_path)
-    assert sorted(path.name for path in site.iterdir()) == ["hotstart", "hotstart_inject-0.1.0.dist-info"]
+    assert sorted(path.name for path in site.iterdir()) == [
+        "hotstart",
+        f"hotstart_inject-{hotstart.__version__}.dist-info",
+    ]
     names = {str(path.relative_to(site / "hotstart")) for path in site.rglob("*.py")}
     assert {"hooks/launcher/main.py", "hooks/supervisor/main.py", "hooks/engines/vllm/plugin.py", "reasons.py"} <= names
     assert not [path for path in site.rglob("*") if path.is_symlink() or path.name == "snapshot_agent"]

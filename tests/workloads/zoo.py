@@ -63,6 +63,10 @@ CAPTURED = (
     Workload("channels", "channels.c", "pipes and sockets of every kind, with data in flight"),
     Workload("events", "events.c", "eventfd, epoll, timers, signals that wait"),
     Workload("shared", "shared.c", "memfd, POSIX shared memory, semaphores", flags=("-pthread",)),
+    Workload("files", "files.c", "offsets, locks, deleted and renamed files, logs, mappings of files"),
+    Workload("attributes", "attributes.c", "limits, priority, masks, handlers, names, working directory, environment"),
+    Workload("ranges", "ranges.c", "heap, guards, reservations, locked and executable memory, hundreds of ranges"),
+    Workload("semantics", "semantics.c", "drops, moves and grows memory: EINVAL is right, wrong bytes are not"),
 )
 REFUSED: tuple[Workload, ...] = ()
 ALL = CAPTURED + REFUSED
@@ -153,7 +157,8 @@ class Run:
         """Wait for its end."""
         code = self.process.wait(self.workload.seconds)
         said = self.said()
-        return Result(code, said[said.index(READY) + 1 :] if READY in said else said)
+        told = said[said.index(READY) + 1 :] if READY in said else said
+        return Result(code, tuple(line for line in told if not line.startswith("note:")))
 
     def end(self) -> None:
         """Kill what is left of it: its process group."""

@@ -67,8 +67,9 @@ def become_stub(start: Start) -> None:
 
 def stay_above(child: int) -> int:
     """Reap what ends, pass signals on, until ``child`` has ended; returns its status."""
+    every = signal.valid_signals()
     while True:
-        number = signal.sigwaitinfo(signal.valid_signals()).si_signo
+        number = signal.sigwaitinfo(every).si_signo
         if number in FORWARDED:
             os.kill(child, number)
         status = reap(child)

@@ -27,10 +27,12 @@ TYPE_CHECKING = False  # the real one comes with typing, which costs 5 ms and 1 
 if TYPE_CHECKING:
     from typing import NoReturn
 
-WAITING_S, ADOPTED_S, DRAINING_S = 0.003, 0.1, 0.1
+WAITING_S, ADOPTED_S, DRAINING_S = 0.008, 0.1, 0.1
 """How often the supervisor looks for an order before and after it has a root, and empties the pipes once orphaned."""
 KILL_S = 10.0
 """How long processes that were killed may take to be gone."""
+EVERY = frozenset(int(number) for number in signal.valid_signals())
+"""Made once: each call makes a set of 62 enumeration members, and a waiting placeholder turns 120 times a second."""
 FORWARDED = frozenset(
     {
         signal.SIGHUP,
@@ -51,7 +53,7 @@ KILLED = 128 + signal.SIGKILL
 def main() -> NoReturn:
     """Entry of ``python -c … hotstart-supervisor MODE START_FILE spare|bare``: never returns."""
     mode, start_path, spare = sys.argv[-3:]
-    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    signal.pthread_sigmask(signal.SIG_BLOCK, EVERY)
     for fd in SPARE_FDS if spare == "spare" else ():
         os.set_inheritable(fd, False)
     order = f"{CONTROL_PATH}/{AGENT_DIR}/root" if mode == "placeholder" else ""
@@ -94,9 +96,9 @@ class Supervisor:
         """Wait for one thing to happen and answer it; the exit status once there is one."""
         patience = self._patience()
         if patience is None:
-            number = signal.sigwaitinfo(signal.valid_signals()).si_signo
+            number = signal.sigwaitinfo(EVERY).si_signo
         else:
-            info = signal.sigtimedwait(signal.valid_signals(), patience)
+            info = signal.sigtimedwait(EVERY, patience)
             number = info.si_signo if info else 0
         self._reap()
         if self.root and self.root in self.ended:

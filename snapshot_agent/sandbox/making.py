@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import errno
 import os
 import select
 import subprocess
@@ -17,7 +19,7 @@ from hotstart.hooks.control import start as startfile
 from hotstart.hooks.control.directory import ControlDirectory
 from hotstart.linux import procfs
 from hotstart.linux.process import boot_id
-from hotstart.reasons import NOT_ROOT, OVERLAY_UNUSABLE, SANDBOX_EXISTS, SANDBOX_START
+from hotstart.reasons import DISK_FULL, NOT_ROOT, OVERLAY_UNUSABLE, SANDBOX_EXISTS, SANDBOX_START
 from hotstart.snapshot_agent.sandbox import cgroups, inject, plan, state, subnet
 from hotstart.snapshot_agent.sandbox.contract import SandboxSpec
 from hotstart.snapshot_agent.sandbox.order import CONTROL, LIVES, LOG, MERGED, UPPER, WORK, Order, pack
@@ -39,13 +41,20 @@ _ODD = frozenset(",:\\\n")
 def make(home: Path, spec: SandboxSpec, *, placeholder: bool, restored_from: str) -> None:
     """Make the sandbox; returns when its supervisor's program has been started.
 
-    Raises ``bad-name``, ``not-root``, ``sandbox-exists``, ``sandbox-start`` and the reasons of what this machine lacks;
-    nothing is left behind then.
+    Raises ``bad-name``, ``not-root``, ``sandbox-exists``, ``disk-full``, ``sandbox-start`` and the reasons of what this
+    machine lacks; nothing is left behind then.
     """
     naming.check(spec.name, "sandbox")
     if os.geteuid() != 0:
         raise HotstartError(NOT_ROOT, "making a sandbox needs root")
-    home = home.resolve()
+    try:
+        _claim_and_make(home.resolve(), spec, placeholder, restored_from)
+    except OSError as error:
+        reason = DISK_FULL if error.errno in (errno.ENOSPC, errno.EDQUOT) else SANDBOX_START
+        raise HotstartError(reason, str(error), tried=f"making the sandbox {spec.name}") from error
+
+
+def _claim_and_make(home: Path, spec: SandboxSpec, placeholder: bool, restored_from: str) -> None:
     where = state.directory(home, spec.name)
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     where.parent.mkdir(mode=0o700, exist_ok=True)
@@ -58,7 +67,8 @@ def make(home: Path, spec: SandboxSpec, *, placeholder: bool, restored_from: str
             lock.take()
             _make(home, where, lock.fd, spec, placeholder, restored_from)
     except BaseException:
-        remove(home, spec.name, grace_s=0)
+        with contextlib.suppress(HotstartError, OSError):  # the first error is the one to tell
+            remove(home, spec.name, grace_s=0)
         raise
 
 

@@ -12,7 +12,10 @@ import time
 import msgspec
 import pytest
 
+from hotstart.errors import HotstartError
 from hotstart.linux.process import start_time
+from hotstart.linux.syscalls import MNT_DETACH, mount, umount
+from hotstart.reasons import DISK_FULL, SANDBOX_START
 from hotstart.snapshot_agent.sandbox import cgroups, local, state, view
 from hotstart.snapshot_agent.sandbox.local import LocalSandbox
 from tests.conftest import Sandboxes, eventually, traces
@@ -58,6 +61,26 @@ def test_a_maker_that_is_killed_midway(sandboxes: Sandboxes, how: signal.Signals
             assert traces(sandboxes.home) == []
         local.destroy(sandboxes.home, spec.name, grace_s=0)
         assert traces(sandboxes.home) == []
+
+
+def test_a_full_disk(sandboxes: Sandboxes) -> None:
+    sandboxes.home.mkdir()
+    mount("tmpfs", str(sandboxes.home), "tmpfs", data="size=96k")
+    try:
+        with pytest.raises(HotstartError) as caught:
+            sandboxes.placeholder("sleep", "1")
+        assert caught.value.reason is DISK_FULL
+        assert traces(sandboxes.home) == []
+    finally:
+        umount(str(sandboxes.home), MNT_DETACH)
+
+
+def test_a_home_that_is_a_file(sandboxes: Sandboxes) -> None:
+    sandboxes.home.write_text("")
+    with pytest.raises(HotstartError) as caught:
+        sandboxes.placeholder("sleep", "1")
+    assert caught.value.reason is SANDBOX_START
+    sandboxes.home.unlink()
 
 
 def test_pid_1_and_shim_were_killed(sandboxes: Sandboxes) -> None:

@@ -13,7 +13,7 @@ from hotstart.snapshot_agent.sandbox.cgroups import Hierarchy
 from hotstart.snapshot_agent.sandbox.contract import SandboxSpec, Volume
 
 V2 = [Hierarchy(Path("/sys/fs/cgroup"), (), True)]
-SOURCES = {"control": "/home/h/c", "site": "/home/h/s", "empty": "/home/h/empty", "home": "/home/h"}
+SOURCES = {"control": "/srv/h/c", "site": "/srv/h/s", "empty": "/srv/h/empty", "home": "/srv/h"}
 
 
 def _mount(point: str, fstype: str = "ext4") -> Mount:
@@ -61,13 +61,13 @@ def test_other_file_systems_of_the_host_are_seen_and_windows_into_the_kernel_are
 
 
 def test_the_home_is_covered_after_all_of_the_host_and_before_what_was_asked_for() -> None:
-    spec = SandboxSpec("n", ("c",), tmpfs=("/b", "/a"), volumes=(Volume("/src", "/home/h/in"),))
-    steps = _steps(spec, [_mount("/"), _mount("/home")])
+    spec = SandboxSpec("n", ("c",), tmpfs=("/b", "/a"), volumes=(Volume("/src", "/srv/h/in"),))
+    steps = _steps(spec, [_mount("/"), _mount("/srv")])
     order = [steps.index(step) for step in steps if step[0] in ("cover", "bind") or step[1] in ("/a", "/b")]
     assert order == sorted(order)
     words = [step[:3] for step in steps]
-    host, cover = words.index(("bind", "/home", "/home")), words.index(("cover", "/home/h/empty", "/home/h"))
-    volume = words.index(("bind", "/src", "/home/h/in"))
+    host, cover = words.index(("bind", "/srv", "/srv")), words.index(("cover", "/srv/h/empty", "/srv/h"))
+    volume = words.index(("bind", "/src", "/srv/h/in"))
     assert host < cover < volume
 
 

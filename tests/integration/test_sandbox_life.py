@@ -12,6 +12,7 @@ import threading
 import pytest
 
 from hotstart.errors import HotstartError
+from hotstart.hooks.control.protocol import Report, State
 from hotstart.linux import procfs
 from hotstart.names import ROOT_PID
 from hotstart.reasons import BAD_NAME, COMMAND_NOT_FOUND, NO_SUCH_SANDBOX, SANDBOX_DEAD, SANDBOX_EXISTS, SANDBOX_START
@@ -178,6 +179,24 @@ def test_a_stray_is_found(sandboxes: Sandboxes) -> None:
             assert view.strays(box.init_pid)[0].ns_pid > ROOT_PID
         finally:
             stray.kill()
+
+
+def test_the_state_is_what_worker_and_processes_say(sandboxes: Sandboxes) -> None:
+    plain = sandboxes.run("sleep", "1000", engine="none")
+    assert plain.state() == "running"
+    box = sandboxes.run("sleep", "1000")
+    assert box.state() == "starting"
+    for said, shown in ((State.READY, "ready"), (State.QUIESCED, "quiesced"), (State.RESUMED, "ready")):
+        box.control.report(Report(said, "n", "plain"))
+        assert (box.state(), box.reason()) == (shown, "")
+    box.control.report(Report(State.FAILED, "n", "plain", reason="canary-mismatch", detail="token 3"))
+    assert (box.state(), box.reason()) == ("failed", "canary-mismatch token 3")
+    (box.control.path / "worker" / "state").write_text("{}")
+    assert box.state() == "failed"
+    assert "cannot be read" in box.reason()
+    os.kill(box.init_pid, signal.SIGKILL)
+    assert sandboxes.wait(box) == 137
+    assert box.state() == "exited"
 
 
 def test_the_sandbox_outlives_its_maker(sandboxes: Sandboxes) -> None:

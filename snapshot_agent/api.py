@@ -271,9 +271,10 @@ def preflight(home: Path, *, snapshot: str | None = None, sandbox: str | None = 
         source.alive()
         findings += checks.check_capture(source.init_pid, home, kv_bytes=_kv_bytes(source))
     if snapshot is not None:
-        version = checks.criu_version(criu_bundle.find(home), home)
+        criu = criu_bundle.find(home)
+        version = checks.criu_version(criu, home)
         with DirectoryStore(home).open(snapshot) as handle:
-            findings += checks.check_restore(handle.manifest, home, criu=version)
+            findings += checks.check_restore(handle.manifest, home, criu=version, preload=criu.preload)
     if sandbox is None and snapshot is None:
         findings += [finding for _name, ok, _found, finding in doctor(home) if not ok and finding is not None]
     return findings

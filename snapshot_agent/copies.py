@@ -50,9 +50,9 @@ def source(
     """Decide how a leased snapshot is restored here; raises the reason why it cannot be."""
     criu = bundle.find(home)
     manifest = handle.manifest
-    fatal = [
-        f for f in checks.check_restore(manifest, home, criu=checks.criu_version(criu, home), copies=copies) if f.fatal
-    ]
+    version = checks.criu_version(criu, home)
+    findings = checks.check_restore(manifest, home, criu=version, preload=criu.preload, copies=copies)
+    fatal = [finding for finding in findings if finding.fatal]
     if fatal:
         first = fatal[0]
         raise HotstartError(

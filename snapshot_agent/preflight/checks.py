@@ -30,12 +30,13 @@ def check_capture(init_pid: int, store: Path, *, kv_bytes: int = 0) -> list[Find
     found = worker.gather(init_pid)
     findings = audit.judge(audit.gather(found.pids, reference=init_pid))
     findings += rules.capture_findings(found)
-    executable = files.mapped(found.pids).anonymous_executable
+    mapped = files.mapped(found.pids)
+    findings += rules.restored(mapped.paths, os.path.realpath(store))
     place = room(store)
     content = worker.content(init_pid, found.pids, exact=False)
     if rules.capture_need(content, kv_bytes) > place.disk_bytes:
         content = worker.content(init_pid, found.pids, exact=True)
-    return findings + rules.capture_room(content, kv_bytes, place, executable=executable)
+    return findings + rules.capture_room(content, kv_bytes, place, executable=mapped.anonymous_executable)
 
 
 def capture_facts(init_pid: int, spec: SandboxSpec, criu: str) -> Facts:
@@ -65,12 +66,16 @@ def capture_facts(init_pid: int, spec: SandboxSpec, criu: str) -> Facts:
     )
 
 
-def check_restore(manifest: Manifest, store: Path, *, criu: str, copies: int = 1) -> list[Finding]:
+def check_restore(
+    manifest: Manifest, store: Path, *, criu: str, preload: bool = True, copies: int = 1
+) -> list[Finding]:
     """What speaks against ``copies`` of a snapshot on this machine, with sandboxes and snapshots below ``store``.
 
-    ``criu`` is the version that restores here (see ``criu_version``).
+    ``criu`` is the version that restores here (see ``criu_version``), ``preload`` whether its tree has preload.c.
     """
     findings = rules.compare(manifest.facts, _facts_here(manifest.facts, manifest.sandbox, criu))
+    if manifest.tiles and not preload:
+        findings.append(rules.no_preload())
     findings += rules.missing_volumes(v.source for v in manifest.sandbox.volumes if not os.path.lexists(v.source))
     return findings + rules.restore_room(
         manifest.sizes,

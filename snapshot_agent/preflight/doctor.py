@@ -20,6 +20,7 @@ from hotstart.findings import Finding
 from hotstart.linux import procfs
 from hotstart.reasons import Reason
 from hotstart.snapshot_agent.criu import bundle as criu_bundle
+from hotstart.snapshot_agent.preflight import rules
 from hotstart.snapshot_agent.preflight.checks import criu_version
 from hotstart.snapshot_agent.preflight.machine import machine, room
 from hotstart.snapshot_agent.sandbox import cgroups, local
@@ -159,6 +160,9 @@ def _criu(home: Path) -> Checked:
     version = criu_version(bundle, home)
     if problem := bundle.check():
         return _bad(reasons.CRIU_UNUSABLE, "CRIU", problem, "criu check to be content")
+    if "amx_tile" in machine().cpu_flags and not bundle.preload:
+        finding = rules.no_preload()
+        return "CRIU", False, finding.found, finding
     return _good("CRIU", f"{version} in {bundle.root}, content with this kernel")
 
 

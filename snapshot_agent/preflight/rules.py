@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from hotstart import reasons
 from hotstart.findings import Finding
-from hotstart.snapshot_agent.catalog.manifest import Facts, FileIdentity, Sizes, Verdict
+from hotstart.snapshot_agent.catalog.manifest import MEMORY_FILE, Facts, FileIdentity, Sizes, Verdict
 from hotstart.snapshot_agent.preflight.machine import Room
 from hotstart.snapshot_agent.preflight.worker import Content, Named, Worker
 from hotstart.snapshot_agent.units import size
@@ -97,6 +97,19 @@ def capture_findings(worker: Worker) -> list[Finding]:
     if worker.ipc_objects:
         findings.append(Finding(reasons.SYSV_IPC, "sandbox", _some(worker.ipc_objects), "none"))
     return findings
+
+
+def restored(mapped: Iterable[str], store: str) -> list[Finding]:
+    """A finding if one of the mapped files is the memory file of a snapshot in ``store`` (a resolved path)."""
+    home = store.rstrip("/") + "/"
+    memory = sorted(path for path in mapped if path.startswith(home) and path.endswith(f"/{MEMORY_FILE}"))
+    return [Finding(reasons.RESTORED_WORKER, "sandbox", f"memory of {memory[0]}", "a cold start")] if memory else []
+
+
+def no_preload() -> Finding:
+    """CRIU alone does not carry the permission for AMX tile registers (criu/preload.c)."""
+    found = "a CRIU tree without hotstart-preload.so: workers that use AMX would die after a restore"
+    return Finding(reasons.CRIU_UNUSABLE, "CRIU", found, "a tree that ./dev setup has made", "run ./dev setup")
 
 
 def capture_need(content: Content, kv_bytes: int) -> int:

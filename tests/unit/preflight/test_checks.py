@@ -82,6 +82,14 @@ def test_an_older_criu_is_refused(snapshot: Manifest, tmp_path: Path) -> None:
     assert _told(snapshot, tmp_path, criu="4.1") == [("criu-unusable", True)]
 
 
+def test_tile_registers_need_the_preload(snapshot: Manifest, tmp_path: Path) -> None:
+    with_tiles = msgspec.structs.replace(snapshot, tiles=True)
+    assert checks.check_restore(with_tiles, tmp_path, criu=CRIU) == []
+    (finding,) = checks.check_restore(with_tiles, tmp_path, criu=CRIU, preload=False)
+    assert finding.reason.code == "criu-unusable"
+    assert checks.check_restore(snapshot, tmp_path, criu=CRIU, preload=False) == []
+
+
 def test_copies_need_memory(snapshot: Manifest, tmp_path: Path) -> None:
     large = msgspec.structs.replace(snapshot.sizes, kv_released_bytes=1 << 50)
     assert _told(msgspec.structs.replace(snapshot, sizes=large), tmp_path) == [("memory-short", True)]

@@ -131,7 +131,13 @@ def test_each_thing_that_would_be_lost_is_named() -> None:
     }
 
 
-ROOMY = Room(disk_bytes=500 * GIB, memory_bytes=64 * GIB, noexec=False)
+def test_a_restored_worker_is_known_by_its_memory_file() -> None:
+    mapped = {"/usr/lib/libc.so.6", "/srv/hotstart/snapshots/chat/memory"}
+    (finding,) = rules.restored(mapped, "/srv/hotstart")
+    assert finding.reason is reasons.RESTORED_WORKER
+    assert "chat" in finding.found
+    assert rules.restored(mapped, "/srv/hot") == []
+    assert rules.restored({"/srv/hotstart/snapshots/chat/memory.so"}, "/srv/hotstart") == []
 
 
 def test_the_cache_needs_no_disk() -> None:

@@ -15,10 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from hotstart.snapshot_agent.catalog.directory import DirectoryStore
-from hotstart.snapshot_agent.catalog.verify import Damage
-from hotstart.snapshot_agent.preflight.doctor import examine
-
 from hotstart import naming
 from hotstart.clock import Deadline
 from hotstart.errors import HotstartError
@@ -30,11 +26,14 @@ from hotstart.snapshot_agent import copies
 from hotstart.snapshot_agent.capture import pipeline as capture_pipeline
 from hotstart.snapshot_agent.capture import quiesce
 from hotstart.snapshot_agent.catalog import stamp
+from hotstart.snapshot_agent.catalog.directory import DirectoryStore
 from hotstart.snapshot_agent.catalog.manifest import Manifest
+from hotstart.snapshot_agent.catalog.verify import Damage
 from hotstart.snapshot_agent.copies import RestoreResult
 from hotstart.snapshot_agent.criu import bundle as criu_bundle
 from hotstart.snapshot_agent.criu import kerndat
 from hotstart.snapshot_agent.preflight import checks
+from hotstart.snapshot_agent.preflight.doctor import examine
 from hotstart.snapshot_agent.restore import pipeline as restore_pipeline
 from hotstart.snapshot_agent.sandbox import local, view
 from hotstart.snapshot_agent.sandbox.contract import SandboxSpec, Volume

@@ -8,9 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hotstart.snapshot_agent.catalog.store import SnapshotHandle
-from hotstart.snapshot_agent.catalog.verify import Damage, verify
-
 from hotstart.clock import Deadline
 from hotstart.errors import HotstartError
 from hotstart.hooks.control.directory import new_nonce
@@ -19,6 +16,8 @@ from hotstart.phases import Phases
 from hotstart.reasons import INTERNAL, MEMORY_FILE_INVALID, SNAPSHOT_DAMAGED
 from hotstart.snapshot_agent.catalog import stamp
 from hotstart.snapshot_agent.catalog.manifest import Manifest, SandboxEntry
+from hotstart.snapshot_agent.catalog.store import SnapshotHandle
+from hotstart.snapshot_agent.catalog.verify import Damage, verify
 from hotstart.snapshot_agent.criu import bundle, kerndat
 from hotstart.snapshot_agent.memory import reader
 from hotstart.snapshot_agent.preflight import checks

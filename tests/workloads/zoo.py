@@ -1,9 +1,9 @@
 """The workload zoo: small programs that hold what workers hold, and check themselves byte by byte.
 
-After CRIU's zdtm.  Each program prepares state, says ``ready`` on its standard output, waits until a file ``go`` appears
-in its working directory, checks its state, says ``BAD <what>`` for each difference and ``OK`` if there is none, and exits
-with 0 or 1 (2: the state could not be prepared).  What happens between ``ready`` and ``go`` is up to the test: nothing
-(that proves the zoo itself), or a capture and a restore.
+After CRIU's zdtm.  Each program prepares state, says ``ready`` on its standard output, waits until a file ``go``
+appears in its working directory, checks its state, says ``BAD <what>`` for each difference and ``OK`` if there is none,
+and exits with 0 or 1 (2: the state could not be prepared).  What happens between ``ready`` and ``go`` is up to the
+test: nothing (that proves the zoo itself), or a capture and a restore.
 
     run = start(BY_NAME["channels"], directory)     # or command() and environment() in a sandbox
     run.wait_ready()
@@ -13,7 +13,9 @@ with 0 or 1 (2: the state could not be prepared).  What happens between ``ready`
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import json
 import os
 import platform
 import shutil
@@ -50,12 +52,17 @@ class Workload:
     root: bool = False
     """It needs root."""
     lower: bool = False
-    """It changes files that were there before it: ``prepare_lower`` makes them in its working directory."""
+    """It changes files that were there before it: ``prepare`` makes them in its working directory."""
+    members: tuple[str, ...] = ()
+    """Names of the workloads that it runs, each in a directory of its own below the working directory."""
     refused: str = ""
     """Reason code with which preflight refuses it; empty: it can be captured."""
     seconds: float = 60.0
     """It is ready, and done after ``go``, within this time each."""
 
+
+_ALLOCATOR = "fills, frees, purges and allocates again, and wants zeros where zeros are promised"
+_BARE_32 = ("-m32", "-nostdlib", "-static", "-ffreestanding", "-fno-pie", "-no-pie", "-fno-stack-protector")
 
 CAPTURED = (
     Workload("forks", "forks.c", "processes with different bytes in the same ranges, and shared ones"),
@@ -64,12 +71,38 @@ CAPTURED = (
     Workload("events", "events.c", "eventfd, epoll, timers, signals that wait"),
     Workload("shared", "shared.c", "memfd, POSIX shared memory, semaphores", flags=("-pthread",)),
     Workload("files", "files.c", "offsets, locks, deleted and renamed files, logs, mappings of files"),
+    Workload("rootfs", "rootfs.py", "files changed, made, deleted and renamed; tmpfs", lower=True),
     Workload("attributes", "attributes.c", "limits, priority, masks, handlers, names, working directory, environment"),
     Workload("ranges", "ranges.c", "heap, guards, reservations, locked and executable memory, hundreds of ranges"),
+    Workload("mutator", "mutator.c", "writes, drops and remaps all the time"),
+    Workload("glibc", "allocator.c", _ALLOCATOR, flags=("-pthread", "-ldl")),
+    Workload("glibc-static", "allocator.c", _ALLOCATOR, flags=("-DSTATIC", "-static", "-pthread")),
+    Workload("jemalloc", "allocator.c", _ALLOCATOR, ("jemalloc",), ("-pthread", "-ldl"), "libjemalloc.so.2"),
+    Workload("goheap", "goheap", "a large Go heap, given back and allocated again"),
     Workload("semantics", "semantics.c", "drops, moves and grows memory: EINVAL is right, wrong bytes are not"),
 )
-REFUSED: tuple[Workload, ...] = ()
-ALL = CAPTURED + REFUSED
+_MEMBERS = ("forks", "threads", "channels", "events", "shared", "files", "rootfs", "attributes", "ranges", "semantics")
+EVERYTHING = Workload("everything", "everything.py", "ten programs at once", members=_MEMBERS, seconds=120)
+
+REFUSED = (
+    Workload("io-uring", "refused.py", "holds an io_uring", ("io-uring",), refused="io-uring"),
+    Workload("inotify", "refused.py", "watches a file on overlayfs", ("inotify",), refused="inotify-overlay"),
+    Workload("outside-tcp", "refused.py", "talks with ZOO_PEER outside", ("outside-tcp",), refused="outside-tcp"),
+    Workload("user-namespace", "refused.py", "a user namespace", ("user-namespace",), refused="user-namespace"),
+    Workload(
+        "uts-namespace", "refused.py", "other namespaces", ("uts-namespace",), root=True, refused="foreign-namespace"
+    ),
+    Workload(
+        "net-namespace", "refused.py", "other namespaces", ("net-namespace",), root=True, refused="foreign-namespace"
+    ),
+    Workload("traced", "refused.py", "is being traced", ("traced",), refused="traced"),
+    Workload("device", "refused.py", "holds a device open", ("device",), root=True, refused="device-open"),
+    Workload("sysv", "refused.py", "System V shared memory", ("sysv",), refused="sysv-ipc"),
+    Workload("message-queue", "refused.py", "a POSIX message queue", ("message-queue",), refused="sysv-ipc"),
+    Workload("thirty-two-bit", "thirtytwo.c", "is not 64 bit", flags=_BARE_32, refused="thirty-two-bit"),
+)
+"""A stray process is made by the test: it enters the sandbox from outside."""
+ALL = (*CAPTURED, EVERYTHING, *REFUSED)
 BY_NAME = {workload.name: workload for workload in ALL}
 
 
@@ -86,6 +119,9 @@ OK = Result(0, ("OK",))
 
 def missing(workload: Workload) -> str:
     """What this machine lacks for the workload; empty if nothing."""
+    for name in workload.members:
+        if lack := missing(BY_NAME[name]):
+            return lack
     if workload.root and os.geteuid() != 0:
         return "root"
     if workload.source.endswith(".c") and shutil.which("cc") is None:
@@ -101,6 +137,10 @@ def missing(workload: Workload) -> str:
 
 def command(workload: Workload) -> tuple[str, ...]:
     """The command line, after building what needs building.  Raises CalledProcessError with the compiler's words."""
+    if workload.members:
+        members = [BY_NAME[name] for name in workload.members]
+        told = [{"name": m.name, "command": command(m), "env": environment(m)} for m in members]
+        return (sys.executable, "-I", str(HERE / workload.source), json.dumps(told))
     if workload.source.endswith(".py"):
         return (sys.executable, "-I", str(HERE / workload.source), *workload.arguments)
     return (str(_build(workload)), *workload.arguments)
@@ -114,9 +154,15 @@ def environment(workload: Workload) -> dict[str, str]:
     return env
 
 
-def prepare_lower(directory: Path) -> None:
-    """Files and directories that a workload with ``lower`` finds: make them before the sandbox, so that they lie in its
-    lower layer."""
+def prepare(workload: Workload, directory: Path) -> None:
+    """Make the files that it (or its members) must find: before the sandbox, so that they lie in its lower layer."""
+    if workload.lower:
+        _prepare_lower(directory)
+    for name in workload.members:
+        prepare(BY_NAME[name], directory / name)
+
+
+def _prepare_lower(directory: Path) -> None:
     lower = directory / "lower"
     for name in ("keep", "change", "append", "delete", "rename", "link", "chmod", "xattr", "replace"):
         (lower / "files").mkdir(parents=True, exist_ok=True)
@@ -161,24 +207,25 @@ class Run:
         return Result(code, tuple(line for line in told if not line.startswith("note:")))
 
     def end(self) -> None:
-        """Kill what is left of it: its process group."""
-        try:
-            os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+        """Kill what is left of it: the processes that work in its directory or below."""
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdecimal():
+                with contextlib.suppress(OSError):
+                    if (entry / "cwd").readlink().is_relative_to(self.directory):
+                        os.kill(int(entry.name), signal.SIGKILL)
+        self.process.kill()
         self.process.wait()
 
 
-def start(workload: Workload, directory: Path) -> Run:
-    """Start it in ``directory`` (which holds its files and its output), as leader of a session."""
-    if workload.lower:
-        prepare_lower(directory)
+def start(workload: Workload, directory: Path, env: dict[str, str] | None = None) -> Run:
+    """Start it in ``directory`` (which holds its files and its output), as leader of a session; ``env`` is added."""
+    prepare(workload, directory)
     output = directory / "output"
     with output.open("wb") as out:
         process = subprocess.Popen(
             command(workload),
             cwd=directory,
-            env=environment(workload),
+            env=environment(workload) | (env or {}),
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,

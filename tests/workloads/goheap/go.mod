@@ -1,0 +1,3 @@
+module hotstart.dev/goheap
+
+go 1.19

@@ -12,6 +12,7 @@ import sys
 import warnings  # noqa: F401 - os.execvpe imports it, when the worker's user may be unable to read the library
 
 from hotstart.hooks.control import start as startfile
+from hotstart.hooks.control.signals import FORWARDED
 from hotstart.hooks.control.start import Start
 from hotstart.hooks.launcher import capabilities, seccomp
 from hotstart.hooks.launcher.environment import environment
@@ -21,19 +22,6 @@ TYPE_CHECKING = False  # the real one comes with typing, which costs 5 ms and 1 
 if TYPE_CHECKING:
     from typing import NoReturn
 
-FORWARDED = frozenset(
-    {
-        signal.SIGHUP,
-        signal.SIGINT,
-        signal.SIGQUIT,
-        signal.SIGUSR1,
-        signal.SIGUSR2,
-        signal.SIGTERM,
-        signal.SIGCONT,
-        signal.SIGWINCH,
-    }
-)
-"""What the supervisor and the launcher pass on to the command."""
 NOT_FOUND, NOT_STARTED = 127, 126
 """Exit statuses of a command that does not exist, and of one that cannot be executed (as shells use them)."""
 

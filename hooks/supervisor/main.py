@@ -19,6 +19,7 @@ import signal
 import sys
 import time
 
+from hotstart.hooks.control.signals import FORWARDED
 from hotstart.hooks.control.start import ORPHANED_SIGNAL, SITE_PATH, SPARE_FDS
 from hotstart.hooks.supervisor.adoption import AdoptionFile
 from hotstart.names import AGENT_DIR, CONTROL_PATH, ROOT_PID
@@ -33,18 +34,6 @@ KILL_S = 10.0
 """How long processes that were killed may take to be gone."""
 EVERY = frozenset(int(number) for number in signal.valid_signals())
 """Made once: each call makes a set of 62 enumeration members, and a waiting placeholder turns 120 times a second."""
-FORWARDED = frozenset(
-    {
-        signal.SIGHUP,
-        signal.SIGINT,
-        signal.SIGQUIT,
-        signal.SIGUSR1,
-        signal.SIGUSR2,
-        signal.SIGTERM,
-        signal.SIGCONT,
-        signal.SIGWINCH,
-    }
-)
 ENDING = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP})
 """Signals that end a supervisor which has no root yet."""
 KILLED = 128 + signal.SIGKILL

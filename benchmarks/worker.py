@@ -35,7 +35,7 @@ def vllm_spec(name: str, model: str, *, engine: str = "auto") -> SandboxSpec:
         vllm_python(),
         *("-m", "vllm.entrypoints.openai.api_server"),
         *("--model", str(model_path(model)), "--served-model-name", "m"),
-        *("--host", "0.0.0.0", "--port", "8000"),  # noqa: S104 - the sandbox's own network namespace
+        *("--host", "0.0.0.0", "--port", "8000"),
         *("--max-model-len", "2048", "--enforce-eager"),
     )
     env = {

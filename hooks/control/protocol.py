@@ -95,8 +95,8 @@ class Report:
     """Worker to agent.
 
     ``engine`` names the plugin.  ``reason``/``detail`` explain ``failed``.  ``facts`` carries sizes and measured
-    seconds (numbers and strings only): ``kv_bytes``, ``kv_released_bytes``, ``running``, phase seconds.  ``canary`` is set on
-    ``quiesced`` (recorded) and on ``resumed`` after a restore (what was computed).
+    seconds (numbers and strings only): ``kv_bytes``, ``kv_released_bytes``, ``running``, phase seconds.  ``canary`` is
+    set on ``quiesced`` (recorded) and on ``resumed`` after a restore (what was computed).
     """
 
     state: State

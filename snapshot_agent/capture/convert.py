@@ -10,14 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hotstart.snapshot_agent.capture.judge import judge
-from hotstart.snapshot_agent.memory.safety import Mode
-
 from hotstart.durable import write_file
 from hotstart.errors import HotstartError
 from hotstart.reasons import IMAGE_UNEXPECTED
 from hotstart.snapshot_agent.capture import process as processes
 from hotstart.snapshot_agent.capture import skeleton
+from hotstart.snapshot_agent.capture.judge import judge
 from hotstart.snapshot_agent.capture.process import Process, ProcessReport
 from hotstart.snapshot_agent.capture.shared import Segment, shared_segments
 from hotstart.snapshot_agent.capture.split import Split, split
@@ -26,6 +24,7 @@ from hotstart.snapshot_agent.criu import images_pb2 as pb
 from hotstart.snapshot_agent.memory.format import Extent, Kind, Table
 from hotstart.snapshot_agent.memory.format import encode as encode_table
 from hotstart.snapshot_agent.memory.layout import Span, place
+from hotstart.snapshot_agent.memory.safety import Mode
 from hotstart.snapshot_agent.memory.writer import copy_runs, data_blocks, digest_blocks
 
 Told = Callable[[float], None]

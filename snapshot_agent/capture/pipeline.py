@@ -14,8 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from hotstart.snapshot_agent.catalog.store import Staging, Store
-
 from hotstart.clock import Deadline
 from hotstart.errors import HotstartError
 from hotstart.hooks.control.protocol import Report
@@ -26,6 +24,7 @@ from hotstart.snapshot_agent.capture.describe import MEMORY, ROOTFS, SKELETON, T
 from hotstart.snapshot_agent.capture.rootfs import RootfsDiff, write_diff
 from hotstart.snapshot_agent.capture.tmpfs import write_tmpfs
 from hotstart.snapshot_agent.catalog.manifest import Facts, Manifest, TmpfsEntry
+from hotstart.snapshot_agent.catalog.store import Staging, Store
 from hotstart.snapshot_agent.criu.bundle import Bundle
 from hotstart.snapshot_agent.sandbox import view
 from hotstart.snapshot_agent.sandbox.contract import Sandbox

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from hotstart.snapshot_agent.memory.safety import Mode
-
 from hotstart.durable import write_file
 from hotstart.errors import HotstartError
 from hotstart.reasons import IMAGE_UNEXPECTED, Reason
@@ -17,6 +15,7 @@ from hotstart.snapshot_agent.capture.split import count_pages
 from hotstart.snapshot_agent.criu import imagefile
 from hotstart.snapshot_agent.criu import images_pb2 as pb
 from hotstart.snapshot_agent.memory import filter as seccomp_filter
+from hotstart.snapshot_agent.memory.safety import Mode
 
 PAGE = 4096
 _SS_DISABLE = 2

@@ -102,4 +102,3 @@ def locate(root: Path) -> Bundle:
         raise HotstartError(CRIU_MISSING, f"there is no CRIU with its loader in {root}")
     libraries = tuple(p for p in _LIBRARIES if (root / p).is_dir())
     return Bundle(root, loader, binary, libraries, (root / PRELOAD).exists())
-

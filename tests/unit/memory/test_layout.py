@@ -1,5 +1,6 @@
 """The layout of the memory file: congruent offsets, no shared blocks, always below the limit."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,9 +41,5 @@ def test_gaps_shrink_before_the_file_system_limit_is_reached() -> None:
 
 
 def test_what_cannot_fit_is_refused() -> None:
-    try:
+    with pytest.raises(ValueError, match="do not fit"):
         place([Span(1, 0, 2 << 30)], limit=1 << 30)
-    except ValueError as error:
-        assert "do not fit" in str(error)
-    else:
-        raise AssertionError("must not fit")

@@ -35,11 +35,9 @@ _CLONE = {"user": 0x10000000, "uts": 0x04000000, "net": 0x40000000}
 DEVICES = ("/dev/loop-control", "/dev/fuse", "/dev/cpu_dma_latency", "/dev/hpet", "/dev/kvm", "/dev/btrfs-control")
 
 
-def call(name: str, *values: object) -> int:
+def call(name: str, *values: int | ctypes.Array[ctypes.c_char]) -> int:
     """A system call, or give up."""
-    words = [
-        value if isinstance(value, (bytes, ctypes.Array)) or value is None else ctypes.c_long(value) for value in values
-    ]
+    words = [ctypes.c_long(value) if isinstance(value, int) else value for value in values]
     result = int(libc.syscall(ctypes.c_long(_NR[name]), *words))
     if result < 0:
         speech.give_up(f"{name}: {os.strerror(ctypes.get_errno())}")

@@ -283,7 +283,7 @@ def test_a_deadline_ends_it_even_while_reads_hang(monkeypatch: pytest.MonkeyPatc
         with stopped(MIB) as child:
             monkeypatch.setattr(copy, "data_chunks", lambda _fd, _extents: iter([(0, child.address, PAGE)]))
             monkeypatch.setattr(copy._Worker, "_from_cache", lambda _self, _view, _place: 0)
-            monkeypatch.setattr(copy.ReadRing, "read", _read_stream)
+            monkeypatch.setattr(ring.ReadRing, "read", _read_stream)
             began = time.monotonic()
             with pytest.raises(HotstartError) as caught:
                 copy_into(reader, child.mem, [(0, child.address, PAGE)], deadline=Deadline.after(0.3, "the copy"))

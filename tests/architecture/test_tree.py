@@ -23,7 +23,7 @@ _HOSTS = (
 )
 """Written in pieces, or this file would find itself."""
 REGISTRY = re.compile("|".join(r"\.".join(parts) for parts in _HOSTS))
-MACHINE = re.compile("|".join(rf"(?<![\w.$}}/-])/{top}/[\w.]" for top in ("work", "root", "home", "tmp/g")))
+MACHINE = re.compile("|".join(rf"(?<![\w.$}}/-])/{top}/[\w.]" for top in ("work", "home", "tmp/g")))
 """Absolute paths of one person's machine."""
 
 

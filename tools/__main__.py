@@ -7,25 +7,10 @@ import os
 import shlex
 import subprocess
 import sys
-from importlib.util import find_spec
 
 from tools import checks, locks, models, reasons_page, setup, testing
 from tools.cache import ROOT
 from tools.steps import StepFailed, say
-
-DEMO = """\
-./dev demo: a real vLLM worker is captured, killed, and comes back three times.
-
-What it needs, and sets up on the first run (about five minutes; then cached):
-  CRIU (30 MB), vLLM for the CPU (3 GB), SmolLM2-135M-Instruct (0.3 GB), all below the cache directory.
-It needs root, 8 GB of disk and 6 GB of memory, makes sandboxes (namespaces, cgroups, a network link each) and removes
-them in the end.
-"""
-BENCH = """\
-./dev bench restore: cold start, stock CRIU and Hotstart of the same worker, interleaved in one run.
-
-It needs what the demo needs, and a model of random weights in the shape of Qwen3 0.6B (1 GB).
-"""
 
 
 def do_setup(arguments: list[str]) -> int:
@@ -69,16 +54,16 @@ def do_test(arguments: list[str]) -> int:
 
 
 def do_demo(arguments: list[str]) -> int:
-    """See DEMO."""
-    return _benchmark("demo", DEMO, arguments, (models.SMOLLM2,))
+    """A real vLLM worker is captured, killed, and comes back three times."""
+    return _benchmark("demo", arguments, (models.SMOLLM2,))
 
 
 def do_bench(arguments: list[str]) -> int:
-    """See BENCH."""
+    """Cold start, stock CRIU and Hotstart of the same worker, interleaved in one run."""
     if arguments[:1] != ["restore"] and not _wants_help(arguments):
         raise StepFailed("./dev bench", "which one?", "./dev bench restore")
     rest = arguments[1:] if arguments[:1] == ["restore"] else arguments
-    return _benchmark("restore", BENCH, rest, (models.SMOLLM2, models.QWEN3))
+    return _benchmark("restore", rest, (models.SMOLLM2, models.QWEN3))
 
 
 def do_docs(arguments: list[str]) -> int:
@@ -104,17 +89,12 @@ def do_env(arguments: list[str]) -> int:
     return 0
 
 
-def _benchmark(module: str, text: str, arguments: list[str], names: tuple[str, ...]) -> int:
-    command = [sys.executable, "-m", f"benchmarks.{module}", *arguments]
-    if _wants_help(arguments):
-        say(text)
-        if find_spec("msgspec") is None:
-            say("Its options: after ./dev setup.")
-            return 0
-    elif os.geteuid() != 0:
-        raise StepFailed(f"./dev {module}", "real sandboxes need root", "run it as root")
-    else:
+def _benchmark(module: str, arguments: list[str], names: tuple[str, ...]) -> int:
+    if not _wants_help(arguments):
+        if os.geteuid() != 0:
+            raise StepFailed(f"./dev {module}", "real sandboxes need root", "run it as root")
         setup.ensure(vllm=True, model_names=names)
+    command = [sys.executable, "-m", f"benchmarks.{module}", *arguments]
     return subprocess.run(command, cwd=ROOT, env={**os.environ, **setup.environment()}, check=False).returncode
 
 

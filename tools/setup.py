@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from tools import criu_tree, models, vllm_env
-from tools.steps import StepFailed, step
+from tools.steps import CommandFailed, StepFailed, step
 
 # The names are the product's (hotstart.names) and the benchmarks'; tools import neither.
 CRIU_ENV = "HOTSTART_CRIU"
@@ -21,8 +20,8 @@ _DEFAULT_HOME = "/var/lib/hotstart"
 
 
 @dataclass(frozen=True)
-class TestPackage:
-    """A Debian package that only tests want, and what shows that its content is there."""
+class Package:
+    """A Debian package, and what shows that its content is there."""
 
     name: str
     paths: tuple[str, ...] = ()
@@ -34,10 +33,10 @@ class TestPackage:
         return found or bool(self.command and shutil.which(self.command))
 
 
+VLLM_PACKAGES = (Package("libnuma1", paths=("/usr/lib/*/libnuma.so.1",)),)
 TEST_PACKAGES = (
-    TestPackage("libjemalloc2", paths=("/usr/lib/*/libjemalloc.so.2",)),
-    TestPackage("golang-go", command="go"),
-    TestPackage("attr", command="setfattr"),
+    Package("golang-go", command="go"),
+    Package("libjemalloc2", paths=("/usr/lib/*/libjemalloc.so.2",)),
 )
 
 
@@ -54,28 +53,31 @@ def environment() -> dict[str, str]:
 def ensure(*, vllm: bool = False, model_names: Iterable[str] = (), tests: bool = False) -> None:
     """Bring up CRIU, and on request vLLM, models and what the tests want.  Raises StepFailed."""
     if tests:
-        _test_packages()
+        _packages("Debian packages for tests", TEST_PACKAGES)
     if CRIU_ENV not in os.environ:
         criu_tree.ensure()
         _offer_criu()
     names = list(model_names)
     if (vllm or names) and VLLM_PYTHON_ENV not in os.environ:
+        _packages("Debian packages for vLLM", VLLM_PACKAGES)
         vllm_env.ensure()
     if names and MODELS_ENV not in os.environ:
         models.ensure(names)
 
 
-def _test_packages() -> None:
-    missing = [package.name for package in TEST_PACKAGES if not package.present()]
+def _packages(title: str, wanted: Iterable[Package]) -> None:
+    missing = [package.name for package in wanted if not package.present()]
     if not missing:
         return
-    title = f"Debian packages for tests ({' '.join(missing)})"
+    title = f"{title} ({' '.join(missing)})"
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         raise StepFailed(title, "only root installs", f"run apt-get install {' '.join(missing)} as root")
     quiet = {"DEBIAN_FRONTEND": "noninteractive"}
     install = ["apt-get", "-q", "-y", "-o", "DPkg::Lock::Timeout=300", "--no-install-recommends", "install", *missing]
     with step(title, remedy="see whether apt-get update works on this machine") as log:
-        if subprocess.run(install, env={**os.environ, **quiet}, capture_output=True, check=False).returncode:
+        try:
+            log.run(install, env=quiet)
+        except CommandFailed:  # the lists are old, or there are none
             log.run(["apt-get", "-q", "update"])
             log.run(install, env=quiet)
 

@@ -13,10 +13,11 @@ import stat
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from hotstart import reasons
 from hotstart.findings import Finding
+from hotstart.linux import procfs
+from hotstart.linux.procfs import Mount
 from hotstart.reasons import Reason
 
 NAMESPACES = ("user", "pid", "mnt", "net", "ipc", "uts", "cgroup")
@@ -230,11 +231,9 @@ def audit_self(pids: Sequence[int]) -> list[Finding]:
 def tree(root: int) -> list[int]:
     """``root`` and all its descendants, as the caller's /proc shows them."""
     children: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):
-        if name.isdecimal():
-            with contextlib.suppress(OSError):
-                fields = _read(f"/proc/{name}/stat").rpartition(b")")[2].split()
-                children.setdefault(int(fields[1]), []).append(int(name))
+    for pid in procfs.pids():
+        with contextlib.suppress(OSError):
+            children.setdefault(procfs.stat(pid).parent, []).append(pid)
     found = [root]
     for pid in found:
         found += children.get(pid, [])
@@ -265,39 +264,33 @@ def gather(pids: Sequence[int], *, reference: int) -> Facts:
         tuple(processes),
         tuple(own),
         namespaces,
-        _read(f"/proc/{reference}/uid_map").split() != [b"0", b"0", b"4294967295"],
+        procfs.read(reference, "uid_map").split() != [b"0", b"0", b"4294967295"],
         _sysv_objects() if namespaces.get("ipc") == _namespaces(os.getpid()).get("ipc") else None,
     )
 
 
 def _process(pid: int) -> Process:
-    status = _read(f"/proc/{pid}/status").decode(errors="replace")
-    values = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+    status = procfs.status(pid)
     try:
         namespaces = _namespaces(pid)
         numbers = sorted(int(name) for name in os.listdir(f"/proc/{pid}/fd"))
-        mounts = _mounts(pid)
+        mounts = {mount.mount_id: mount for mount in procfs.mountinfo(pid)}
     except PermissionError:
-        namespaces, numbers, mounts = {}, None, {}
+        return Process(pid, status.name, status.tracer, hidden=True, inner_pid=status.ns_pids[-1])
     return Process(
         pid,
-        values.get("Name", "?").strip(),
-        int(values.get("TracerPid", 0)),
+        status.name,
+        status.tracer,
         _bits(pid),
         namespaces,
-        tuple(_descriptors(pid, (numbers or [])[:DESCRIPTOR_LIMIT], mounts)),
-        numbers is None,
-        len(numbers or []) > DESCRIPTOR_LIMIT,
-        int(values.get("NSpid", str(pid)).split()[-1]),
+        tuple(_descriptors(pid, numbers[:DESCRIPTOR_LIMIT], mounts)),
+        too_many=len(numbers) > DESCRIPTOR_LIMIT,
+        inner_pid=status.ns_pids[-1],
     )
 
 
 def _namespaces(pid: int) -> dict[str, str]:
-    links = {}
-    for kind in NAMESPACES:
-        with contextlib.suppress(FileNotFoundError):  # a kernel without them
-            links[kind] = os.readlink(f"/proc/{pid}/ns/{kind}")
-    return links
+    return {kind: procfs.namespace(pid, kind) for kind in NAMESPACES}
 
 
 def _bits(pid: int) -> int:
@@ -312,23 +305,7 @@ def _bits(pid: int) -> int:
     return 32 if header == b"\x7fELF\x01" else 64
 
 
-class _Mount(NamedTuple):
-    device: int
-    file_system: str
-
-
-def _mounts(pid: int) -> dict[int, _Mount]:
-    """The mounts that a process reaches, by mount id."""
-    mounts = {}
-    for line in _read(f"/proc/{pid}/mountinfo").splitlines():
-        fields = line.split()
-        major, minor = fields[2].split(b":")
-        device = os.makedev(int(major), int(minor))
-        mounts[int(fields[0])] = _Mount(device, fields[fields.index(b"-") + 1].decode())
-    return mounts
-
-
-def _descriptors(pid: int, numbers: Iterable[int], mounts: Mapping[int, _Mount]) -> Iterable[Descriptor]:
+def _descriptors(pid: int, numbers: Iterable[int], mounts: Mapping[int, Mount]) -> Iterable[Descriptor]:
     for number in numbers:
         try:
             yield _descriptor(pid, number, mounts)
@@ -336,14 +313,14 @@ def _descriptors(pid: int, numbers: Iterable[int], mounts: Mapping[int, _Mount])
             continue
 
 
-def _descriptor(pid: int, number: int, mounts: Mapping[int, _Mount]) -> Descriptor:
+def _descriptor(pid: int, number: int, mounts: Mapping[int, Mount]) -> Descriptor:
     link = f"/proc/{pid}/fd/{number}"
     target = os.readlink(link)
     if target.startswith(("socket:", "pipe:")):
         return Descriptor(number, target)
-    info = _read(f"/proc/{pid}/fdinfo/{number}").decode(errors="replace").splitlines()
+    info = procfs.read(pid, f"fdinfo/{number}").decode(errors="replace").splitlines()
     if not target.startswith("/"):
-        devices = {mount.device: mount.file_system for mount in mounts.values()}
+        devices = {mount.device: mount.fstype for mount in mounts.values()}
         watched = frozenset(kind for line in info if (kind := _watched(line, devices, mounts)))
         pidfd_of = next((int(line.split()[1]) for line in info if line.startswith("Pid:")), None)
         return Descriptor(number, target, watched=watched, pidfd_of=pidfd_of)
@@ -354,10 +331,10 @@ def _descriptor(pid: int, number: int, mounts: Mapping[int, _Mount]) -> Descript
     mount_id = next((int(line.split()[1]) for line in info if line.startswith("mnt_id:")), 0)
     mount = mounts.get(mount_id)
     nameless = stat.S_ISREG(known.st_mode) and known.st_nlink == 0
-    return Descriptor(number, target, device, mount.file_system if mount else None, known.st_size if nameless else 0)
+    return Descriptor(number, target, device, mount.fstype if mount else None, known.st_size if nameless else 0)
 
 
-def _watched(line: str, devices: Mapping[int, str], mounts: Mapping[int, _Mount]) -> str:
+def _watched(line: str, devices: Mapping[str, str], mounts: Mapping[int, Mount]) -> str:
     """Type of the file system that one line of an inotify's or fanotify's fdinfo speaks of, or ""."""
     if not line.startswith(("inotify ", "fanotify ")):
         return ""
@@ -365,10 +342,10 @@ def _watched(line: str, devices: Mapping[int, str], mounts: Mapping[int, _Mount]
     if "sdev" in values:
         # The kernel prints its own dev_t: the minor number in the low 20 bits.
         raw = int(values["sdev"], 16)
-        return devices.get(os.makedev(raw >> 20, raw & 0xFFFFF), "")
+        return devices.get(f"{raw >> 20}:{raw & 0xFFFFF}", "")
     if "mnt_id" in values:
         mount = mounts.get(int(values["mnt_id"], 16))
-        return mount.file_system if mount else ""
+        return mount.fstype if mount else ""
     return ""
 
 
@@ -376,7 +353,7 @@ def _endpoints(pid: int, network: str) -> Iterable[Endpoint]:
     for protocol in ("tcp", "udp"):
         for table in (protocol, f"{protocol}6"):
             try:
-                lines = _read(f"/proc/{pid}/net/{table}").splitlines()[1:]
+                lines = procfs.read(pid, f"net/{table}").splitlines()[1:]
             except FileNotFoundError:  # a kernel without IPv6
                 continue
             for line in lines:
@@ -396,11 +373,6 @@ def _address(text: str) -> tuple[str, int]:
 
 def _sysv_objects() -> int | None:
     try:
-        return sum(len(_read(f"/proc/sysvipc/{kind}").splitlines()) - 1 for kind in ("shm", "sem", "msg"))
+        return sum(len(procfs.read("sysvipc", kind).splitlines()) - 1 for kind in ("shm", "sem", "msg"))
     except FileNotFoundError:  # a kernel without System V IPC
         return None
-
-
-def _read(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from pathlib import Path
 
+from hotstart.linux import procfs
 from hotstart.names import ROOT_PID
 
 
@@ -15,15 +15,9 @@ def seconds_since_start() -> float:
     In a sandbox the clock starts with the launcher (pid ROOT_PID, child of the supervisor), which execs or starts the
     worker's command; anywhere else with the calling process.
     """
-    pid = os.getpid()
-    ancestor, parent = pid, _parent_and_start(pid)[0]
-    while parent > 1:
-        ancestor, parent = parent, _parent_and_start(parent)[0]
-    started = _parent_and_start(ancestor if ancestor == ROOT_PID else pid)[1]
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - started
-
-
-def _parent_and_start(pid: int) -> tuple[int, float]:
-    # The command name may hold blanks and parentheses: fields are counted from the last ")".
-    fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    return int(fields[1]), int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    own = procfs.stat("self")
+    oldest = own
+    while oldest.parent > 1:
+        oldest = procfs.stat(oldest.parent)
+    started = oldest.start if oldest.pid == ROOT_PID else own.start
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK")

@@ -18,7 +18,7 @@ SPEAKERS = ("snapshot_agent/cli/", "tools/", "benchmarks/")
 
 TABLES = {"hotstart/reasons.py"}
 """Not read from top to bottom: as long as they have to be."""
-LONGER: dict[str, int] = {"hotstart/audit.py": 406}
+LONGER: dict[str, int] = {}
 """Exceptions, ``path`` or ``path:function`` to its lines; may only shrink (the last test sees to it)."""
 
 

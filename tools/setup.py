@@ -29,8 +29,9 @@ class Package:
 
     def present(self) -> bool:
         """True if there is nothing to install."""
-        found = any(Path("/").glob(pattern.lstrip("/")) for pattern in self.paths)
-        return found or bool(self.command and shutil.which(self.command))
+        if self.command:
+            return shutil.which(self.command) is not None
+        return any(path.exists() for pattern in self.paths for path in Path("/").glob(pattern.lstrip("/")))
 
 
 VLLM_PACKAGES = (Package("libnuma1", paths=("/usr/lib/*/libnuma.so.1",)),)

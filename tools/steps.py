@@ -14,7 +14,9 @@ from pathlib import Path
 
 from tools.cache import cache_root
 
-_TELLING = re.compile(rb"(?i)^E: |\berror\b|unable to|could not|cannot |no space left|not found|killed")
+_EXCEPTION = re.compile(rb"[A-Z]\w*(Error|Exception): ")
+_TELLING = re.compile(rb"(?i)^E: |\berror\b|unable to|could not|cannot |no space left|no such file|killed")
+_READ = 4 << 20
 _SHOWN = 200
 """Characters of a cause that fit on a line a person reads."""
 
@@ -72,13 +74,20 @@ class Log:
 
 
 def telling_line(path: Path, offset: int = 0) -> str:
-    """The line after ``offset`` that says most about a failure: the first that speaks of an error, else the last."""
+    """The line after ``offset`` that says most about a failure, shortened."""
     with path.open("rb") as log:
         log.seek(offset)
-        lines = [line.strip() for line in log.read(4 << 20).splitlines() if line.strip()]
+        return most_telling(log.read(_READ))
+
+
+def most_telling(output: bytes) -> str:
+    """The last exception, else the first line that speaks of an error, else the last line (pure)."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     if not lines:
         return ""
-    line = next((line for line in lines if _TELLING.search(line)), lines[-1])
+    exceptions = [line for line in lines if _EXCEPTION.match(line)]
+    errors = [line for line in lines if _TELLING.search(line)]
+    line = exceptions[-1] if exceptions else errors[0] if errors else lines[-1]
     return " ".join(line.decode(errors="replace").split())[:_SHOWN]
 
 

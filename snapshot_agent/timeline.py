@@ -17,6 +17,8 @@ from xml.sax.saxutils import escape, quoteattr
 from hotstart.snapshot_agent.units import duration
 
 Interval = tuple[float, float]
+Operation = tuple[str, Mapping[str, Any]]
+"""A label, and what ``hotstart.phases.Phases.to_json`` gave."""
 
 WIDTH = 960
 _MARGIN = 24
@@ -41,8 +43,10 @@ _COLOURS = {
     "c7": ("#efbfe0", "#83356f"),
     "c8": ("#c9cfd6", "#47505b"),
     "c9": ("#d8cbb5", "#655337"),
+    "c10": ("#cbe59b", "#4a6b14"),
+    "c11": ("#c3c9f9", "#3f4a9c"),
 }
-_PALETTE = 10
+_PALETTE = 12
 
 
 @dataclass(frozen=True)
@@ -89,12 +93,13 @@ class Drawing:
     shapes: list[Rect | Line | Text] = field(default_factory=list)
 
 
-def svg(phases_list: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+def svg(phases_list: Sequence[Operation], *, ratios: bool = True) -> str:
     """A picture of one or more operations, each a label and what ``Phases.to_json`` gave.
 
-    Several operations are first compared on one axis; then each is drawn in detail on its own.
+    Several operations are first compared on one axis (``ratios``: with how much faster than the slowest each was); then
+    each is drawn in detail on its own.
     """
-    drawing = draw(phases_list)
+    drawing = draw(phases_list, ratios=ratios)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{drawing.height:.0f}" '
         f'viewBox="0 0 {WIDTH} {drawing.height:.0f}" role="img" font-family="system-ui, -apple-system, '
@@ -110,13 +115,13 @@ def svg(phases_list: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
     return "\n".join(parts) + "\n"
 
 
-def png(phases_list: Sequence[tuple[str, Mapping[str, Any]]], path: Path) -> None:
+def png(phases_list: Sequence[Operation], path: Path, *, ratios: bool = True) -> None:
     """The same picture (light) as PNG; raises ModuleNotFoundError without matplotlib, OSError on writing."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.patches import Rectangle
 
-    drawing = draw(phases_list)
+    drawing = draw(phases_list, ratios=ratios)
     figure = Figure(figsize=(WIDTH / 100, drawing.height / 100), dpi=200, facecolor=_COLOURS["bg"][0])
     FigureCanvasAgg(figure)
     axes = figure.add_axes((0, 0, 1, 1))
@@ -146,31 +151,31 @@ def png(phases_list: Sequence[tuple[str, Mapping[str, Any]]], path: Path) -> Non
     figure.savefig(path, format="png")
 
 
-def save(phases_list: Sequence[tuple[str, Mapping[str, Any]]], path: Path) -> None:
+def save(phases_list: Sequence[Operation], path: Path, *, ratios: bool = True) -> None:
     """Write the picture as what the file's ending says: ``.svg`` or ``.png``.  Raises as :func:`png` does."""
     if path.suffix == ".png":
-        png(phases_list, path)
+        png(phases_list, path, ratios=ratios)
     else:
-        path.write_text(svg(phases_list), encoding="utf-8")
+        path.write_text(svg(phases_list, ratios=ratios), encoding="utf-8")
 
 
 # --- layout (pure) ----------------------------------------------------------------------------------------------
 
 
-def draw(phases_list: Sequence[tuple[str, Mapping[str, Any]]]) -> Drawing:
+def draw(phases_list: Sequence[Operation], *, ratios: bool = True) -> Drawing:
     """Lay out the picture."""
     drawing = Drawing()
     colours = _assign_colours(phases for _, phases in phases_list)
     y = float(_MARGIN)
     if len(phases_list) > 1:
-        y = _overview(drawing, phases_list, y) + 18
+        y = _overview(drawing, phases_list, y, ratios) + 18
     for label, phases in phases_list:
         y = _detail(drawing, label, phases, colours, y) + 22
     drawing.height = math.ceil(y - 22 + _MARGIN - 6)
     return drawing
 
 
-def _overview(drawing: Drawing, phases_list: Sequence[tuple[str, Mapping[str, Any]]], y: float) -> float:
+def _overview(drawing: Drawing, phases_list: Sequence[Operation], y: float, ratios: bool) -> float:
     longest = max(_total(phases) for _, phases in phases_list)
     column = min(260.0, max(text_width(label, _NORMAL) for label, _ in phases_list) + 14)
     left, right = _LEFT + column, _RIGHT - 150.0
@@ -182,7 +187,9 @@ def _overview(drawing: Drawing, phases_list: Sequence[tuple[str, Mapping[str, An
         drawing.shapes.append(Text(left - 12, y + 14.5, shorten(label, column - 14, _NORMAL), anchor="end"))
         drawing.shapes.append(Rect(left, y, width, _BAR, "c0", f"{label}: {duration(total)}"))
         times = longest / total
-        ratio = f"  {times:.{1 if times < 9.5 else 0}f}\N{MULTIPLICATION SIGN} faster" if times >= 1.5 else ""
+        ratio = (
+            f"  {times:.{1 if times < 9.5 else 0}f}\N{MULTIPLICATION SIGN} faster" if ratios and times >= 1.5 else ""
+        )
         drawing.shapes.append(Text(left + width + 8, y + 14.5, duration(total) + ratio, bold=bool(ratio)))
         y += _LANE
     return bottom + 20
@@ -326,9 +333,6 @@ def _assign_colours(all_phases: Iterable[Mapping[str, Any]]) -> dict[str, str]:
         for span in sorted(phases["spans"], key=lambda s: (s["start_s"], -s["end_s"])):
             colours.setdefault(str(span["name"]), f"c{len(colours) % _PALETTE}")
     return colours
-
-
-# --- words ------------------------------------------------------------------------------------------------------
 
 
 def text_width(text: str, size: float, *, bold: bool = False) -> float:

@@ -47,5 +47,5 @@ def draw(phases: Sequence[tuple[str, Mapping[str, Any]]], path: Path) -> None:
     """Write the picture and say so."""
     from hotstart.snapshot_agent import timeline
 
-    timeline.save(phases, path)
+    timeline.save(phases, path, ratios=False)  # copies of one snapshot are no race
     output.say(f"timeline: {path}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hotstart.errors import HotstartError
-from hotstart.reasons import COLD_STARTED, INTERNAL, REGISTRY
+from hotstart.reasons import COLD_STARTED, COPIED_GROWSDOWN, INTERNAL, REGISTRY
 from hotstart.snapshot_agent.cli import lookup, naming, output, picture, progress
 from hotstart.snapshot_agent.cli.output import Cell, Column, Fit, Styled
 from hotstart.snapshot_agent.cli.settings import Settings
@@ -146,6 +146,8 @@ def reasons(verdicts: Sequence[dict[str, Any]]) -> list[str]:
         if verdict["reason"]:
             met.setdefault(verdict["reason"], []).append(process)
         for code, ranges in sorted(verdict["ranges"].items()):
+            if code == COPIED_GROWSDOWN.code:
+                continue  # every process has a stack: nothing to tell
             met.setdefault(code, []).append(f"{count(ranges, 'range')} of {process}")
     return [f"{code}: {', '.join(where)}" for code, where in met.items()]
 

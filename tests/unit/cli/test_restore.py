@@ -92,7 +92,13 @@ def test_private_memory_that_cannot_be_measured_is_no_failure(call, answers) -> 
 
 def test_copied_memory_is_explained_once(call, answers) -> None:
     verdicts = [
-        {"pid": 101, "name": "python", "mode": "mapped", "reason": "", "ranges": {"copied-locked": 2}},
+        {
+            "pid": 101,
+            "name": "python",
+            "mode": "mapped",
+            "reason": "",
+            "ranges": {"copied-locked": 2, "copied-stack": 1},
+        },
         {"pid": 102, "name": "go", "mode": "copied", "reason": "copied-no-filter", "ranges": {}},
     ]
     answers(sandboxes=PRIVATE, restore=restore_answer({"verdicts": verdicts}, {"verdicts": verdicts}))

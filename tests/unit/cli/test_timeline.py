@@ -101,6 +101,8 @@ def test_several_operations_are_compared_first() -> None:
     assert "310 ms  100\N{MULTIPLICATION SIGN} faster" in said
     assert "30.0 s" in said  # a ratio near one is not worth a word
     assert said.count("cold start") == 2
+    given_ = [("cold start", phases(31.0)), ("hotstart", phases(0.31))]
+    assert not any("faster" in text for text in words(timeline.draw(given_, ratios=False)))
 
 
 def test_one_name_has_one_colour_everywhere() -> None:

@@ -114,12 +114,12 @@ int main(void) {
     for (int i = 0; i < 3; i++) put(sequence[1], 20 + i, 77 * (i + 1));
     NEED(!shutdown(sequence[0], SHUT_WR));
 
-    /* a listener with a name, a connection that was accepted, and one that waits to be, with a byte in it */
+    /* a listener with a name, a connection that was accepted, with data in flight, and one that waits to be accepted (which
+     * CRIU carries only while nothing was written into it) */
     int listener = unix_listen("unix.sock"), client = unix_connect("unix.sock"), server = accept(listener, NULL, NULL);
     NEED(server >= 0);
     put(client, 5, FLIGHT);
     int pending = unix_connect("unix.sock");
-    put(pending, 6, 1);
     int nameless = unix_listen("@hotstart-zoo"), guest = unix_connect("@hotstart-zoo");
     int host = accept4(nameless, NULL, NULL, SOCK_NONBLOCK);
     NEED(host >= 0);
@@ -182,6 +182,7 @@ int main(void) {
     int late = accept(listener, NULL, NULL);
     CHECK(late >= 0, "a connection waited to be accepted: %s", strerror(errno));
     if (late >= 0) {
+        put(pending, 6, 1);
         get("waiting connection", late, 6, 1);
         both_ways("waiting connection", late, pending);
     }

@@ -161,6 +161,20 @@ def device() -> Check:
     raise AssertionError
 
 
+def eventfd_semaphore() -> Check:
+    """Holds an eventfd that counts down by one: CRIU makes an ordinary one of it, which answers otherwise, silently."""
+    semaphore = libc.eventfd(3, 1)  # EFD_SEMAPHORE
+    if semaphore < 0:
+        speech.give_up("eventfd")
+
+    def check() -> None:
+        for _ in range(3):
+            if os.read(semaphore, 8) != (1).to_bytes(8, "little"):
+                speech.bad("the eventfd is no semaphore")
+
+    return check
+
+
 def sysv() -> Check:
     """Holds a System V shared memory segment."""
     private, create = 0, 0o1600
@@ -193,6 +207,7 @@ KINDS: dict[str, Callable[[], Check]] = {
     "net-namespace": lambda: namespace("net"),
     "traced": traced,
     "device": device,
+    "eventfd-semaphore": eventfd_semaphore,
     "sysv": sysv,
     "message-queue": message_queue,
 }

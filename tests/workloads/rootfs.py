@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import socket
 import stat
 import sys
 from pathlib import Path
@@ -84,8 +83,6 @@ def make_new(new: Path) -> None:
     (new / "relative").symlink_to("../new/file")
     os.mkfifo(new / "fifo", 0o620)
     (new / "fifo").chmod(0o620)
-    with socket.socket(socket.AF_UNIX) as door:
-        door.bind(os.path.relpath(new / "socket"))
     deep = new
     for level in range(20):
         deep = deep / f"level-{level}"
@@ -210,11 +207,11 @@ def lower_differences(lower: Path) -> list[str]:
     return look.found
 
 
-def new_differences(new: Path, *, socket_too: bool = True) -> list[str]:
+def new_differences(new: Path) -> list[str]:
     """What is not as ``make_new`` left it."""
     look = _Look(new)
     names = "file second-name empty empty-directory sticky setuid dangling relative fifo level-0 odd sparse old".split()
-    look.entries(".", {*names, *(["socket"] if socket_too else [])})
+    look.entries(".", set(names))
     look.mode(".", 0o751)
     look.xattr(".", "user.directory", b"of the directory")
     look.text("file", "file\n" * 1000)
@@ -228,8 +225,6 @@ def new_differences(new: Path, *, socket_too: bool = True) -> list[str]:
     look.link("relative", "../new/file")
     look.mode("fifo", 0o620)
     look.check(stat.S_ISFIFO(look.stat("fifo").st_mode), "fifo is none")
-    if socket_too:
-        look.check(stat.S_ISSOCK(look.stat("socket").st_mode), "socket is none")
     look.text("/".join(f"level-{level}" for level in range(20)) + "/bottom", "bottom\n")
     found = set(os.listdir(os.fsencode(new / "odd")))
     look.check(found == set(ODD_NAMES), f"odd names: {found ^ set(ODD_NAMES)}")
@@ -271,9 +266,9 @@ def tmpfs_differences(directory: Path) -> list[str]:
     return look.found
 
 
-def differences(directory: Path, root: Path = Path("/"), *, socket_too: bool = True) -> list[str]:
+def differences(directory: Path, root: Path = Path("/")) -> list[str]:
     """Everything that is not as the program left it in ``directory``; ``root`` is where the sandbox's ``/`` is seen."""
-    found = lower_differences(directory / "lower") + new_differences(directory / "new", socket_too=socket_too)
+    found = lower_differences(directory / "lower") + new_differences(directory / "new")
     for place in TMPFS:
         found += tmpfs_differences(root / place.lstrip("/") / _NAME)
     return found

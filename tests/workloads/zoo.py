@@ -97,6 +97,7 @@ REFUSED = (
     ),
     Workload("traced", "refused.py", "is being traced", ("traced",), refused="traced"),
     Workload("device", "refused.py", "holds a device open", ("device",), root=True, refused="device-open"),
+    Workload("eventfd-semaphore", "refused.py", "an eventfd", ("eventfd-semaphore",), refused="undumpable-fd"),
     Workload("sysv", "refused.py", "System V shared memory", ("sysv",), refused="sysv-ipc"),
     Workload("message-queue", "refused.py", "a POSIX message queue", ("message-queue",), refused="sysv-ipc"),
     Workload("thirty-two-bit", "thirtytwo.c", "is not 64 bit", flags=_BARE_32, refused="thirty-two-bit"),

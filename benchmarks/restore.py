@@ -193,7 +193,9 @@ def table(rows: list[Row]) -> None:
         _line("  of it the canary", statistics.median(row.canary_s), None, [])
         print(f"  private memory of a copy   {row.private_bytes / 2**20:8.1f} MiB")
         print(f"  source stopped for         {row.frozen_s[0]:8.2f} s")
-        print(f"  snapshot on disk           {row.image_bytes['stored'] / 2**20:8.0f} MiB, KV {row.image_bytes['kv']} B")
+        print(
+            f"  snapshot on disk           {row.image_bytes['stored'] / 2**20:8.0f} MiB, KV {row.image_bytes['kv']} B"
+        )
         print(f"  stock images               {row.stock_image_bytes / 2**20:8.0f} MiB")
         print(f"  tokens equal {row.tokens_equal}, log-probabilities equal {row.logprobs_equal}")
 

@@ -82,7 +82,7 @@ def restore(home: Path, image: StockImage, name: str) -> tuple[str, float]:
             tiles=True,  # without it stock CRIU brings a worker back that dies of SIGILL on machines with AMX
         )
 
-        def before_resume() -> None:
+        def running() -> None:
             sandbox.control.adopt(Adoption(new_nonce(), root_pid=ROOT_PID))
 
         with tempfile.TemporaryDirectory(dir=image.directory) as work:
@@ -95,6 +95,7 @@ def restore(home: Path, image: StockImage, name: str) -> tuple[str, float]:
                 Path(work),
                 deadline,
                 Phases(),
-                before_resume,
+                lambda: None,
+                running,
             )
     return sandbox.address, began

@@ -46,6 +46,10 @@ def vllm_spec(name: str, model: str, *, engine: str = "auto") -> SandboxSpec:
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "VLLM_LOGGING_LEVEL": "WARNING",
         "HF_HUB_OFFLINE": "1",
+        # What a worker without our launcher needs to be restored at another address at all:
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_HOST_IP": "127.0.0.1",
+        "GLOO_SOCKET_IFNAME": "lo",
         "PYTHONUNBUFFERED": "1",
     }
     return SandboxSpec(name=name, command=command, env=env, cwd="/", engine=engine)

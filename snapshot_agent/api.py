@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hotstart import naming
@@ -130,8 +130,8 @@ def log_path(home: Path, name: str) -> Path:
 def stop(home: Path, name: str, *, grace_s: float = 10.0) -> SandboxInfo:
     """SIGTERM, wait, SIGKILL; remove the sandbox and everything it held."""
     info = _info(local.load(home, name))
-    local.destroy(home, name, grace_s)
-    return info
+    status = local.destroy(home, name, grace_s)
+    return replace(info, state="exited", exit_status=status)
 
 
 def create_snapshot(
@@ -356,5 +356,5 @@ def _info(sandbox: local.LocalSandbox, *, measure: bool = False) -> SandboxInfo:
         sandbox.restored_from,
         reason,
         status,
-        view.private_bytes(sandbox.init_pid) if measure and status is None else 0,
+        view.private_bytes(sandbox.init_pid) if measure and sandbox.lives() else 0,
     )

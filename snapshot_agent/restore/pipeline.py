@@ -71,8 +71,9 @@ def restore(source: Source, make: MakePlaceholder, work: Path, deadline: Deadlin
         with phases.span("sandbox"):
             sandbox = make()
         try:
-            _thaw(source, sandbox, helper, work, deadline, phases)
-            report = _resume(source.manifest, sandbox, deadline, phases)
+            order = _resume_order(source.manifest, sandbox, deadline)
+            _thaw(source, sandbox, helper, order, work, deadline, phases)
+            report = _await_resume(order, sandbox, deadline, phases)
         except BaseException as error:
             raise Failed(sandbox) from error
     return Restored(sandbox, report)
@@ -86,7 +87,15 @@ class Failed(Exception):
         self.sandbox = sandbox
 
 
-def _thaw(source: Source, sandbox: Sandbox, helper: Helper, work: Path, deadline: Deadline, phases: Phases) -> None:
+def _thaw(
+    source: Source,
+    sandbox: Sandbox,
+    helper: Helper,
+    order: Order | None,
+    work: Path,
+    deadline: Deadline,
+    phases: Phases,
+) -> None:
     manifest = source.manifest
     archives = [thaw.Archive(source.path / t.path, t.target) for t in manifest.tmpfs]
     if manifest.sizes.rootfs_bytes:
@@ -99,6 +108,10 @@ def _thaw(source: Source, sandbox: Sandbox, helper: Helper, work: Path, deadline
         fill.check_filters(manifest.verdicts, hosts)
         if source.extents:
             fill.fill(source.path / "memory", source.extents, hosts, deadline)
+
+    def running() -> None:
+        if order is not None:
+            sandbox.control.give(order)
         sandbox.control.adopt(Adoption(new_nonce(), root_pid=ROOT_PID))
 
     with tempfile.TemporaryDirectory(dir=work, prefix="restore-") as logs:
@@ -114,24 +127,29 @@ def _thaw(source: Source, sandbox: Sandbox, helper: Helper, work: Path, deadline
             deadline,
             phases,
             before_resume,
+            running,
         )
 
 
-def _resume(manifest: Manifest, sandbox: Sandbox, deadline: Deadline, phases: Phases) -> Report | None:
-    """Let the engine wake up as a copy: new identity, KV cache, canary."""
+def _resume_order(manifest: Manifest, sandbox: Sandbox, deadline: Deadline) -> Order | None:
+    """What lets the engine wake up as a copy: new identity, the canary to compare; None without hooks."""
     if manifest.engine.name == "none":
         return None
-    expected = _canary(manifest)
-    order = Order(
+    return Order(
         Verb.RESUME,
         new_nonce(),
         restored=True,
         deadline_s=deadline.remaining(),
         identity={"hostname": sandbox.name, "worker_id": f"{sandbox.name}-{new_nonce()}", "address": sandbox.address},
-        canary=expected,
+        canary=_canary(manifest),
     )
+
+
+def _await_resume(order: Order | None, sandbox: Sandbox, deadline: Deadline, phases: Phases) -> Report | None:
+    """Wait until the worker serves: its canary was compared."""
+    if order is None:
+        return None
     with phases.span("resume"):
-        sandbox.control.give(order)
         try:
             report = sandbox.control.wait_for({State.RESUMED, State.FAILED}, order.nonce, deadline, sandbox.alive)
         except ControlError as error:
@@ -139,7 +157,7 @@ def _resume(manifest: Manifest, sandbox: Sandbox, deadline: Deadline, phases: Ph
     if report.state is State.FAILED:
         reason = reasons.REGISTRY.get(report.reason, RESUME_FAILED)
         raise HotstartError(reason, report.detail or "the worker gave no detail", tried="resuming the restored worker")
-    _compare(expected, report)
+    _compare(order.canary, report)
     return report
 
 

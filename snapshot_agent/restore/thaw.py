@@ -64,11 +64,13 @@ def thaw(
     deadline: Deadline,
     phases: Phases,
     before_resume: Callable[[], None],
+    running: Callable[[], None],
 ) -> None:
     """Restore into the placeholder with supervisor ``init_pid``, through a ``helper`` that was started already.
 
-    ``before_resume`` runs while the tasks exist and stand still: memory is copied there, and the supervisor learns
-    whom to adopt.  Raises ``criu-restore-failed`` or what CRIU's log gives, and what ``before_resume`` raises.
+    ``before_resume`` runs while the tasks exist and stand still: memory is copied there.  ``running`` is called when
+    CRIU has succeeded and the worker runs, while CRIU still cleans up.  Raises ``criu-restore-failed`` or what CRIU's
+    log gives, and what ``before_resume`` raises.
     """
     with ExitStack() as stack:
         fds = _open(stack, init_pid, skeleton, bundle, work)
@@ -93,6 +95,7 @@ def thaw(
             phases.add(name, start, end)
         with channel:
             _converse(channel, numbers, skeleton, work, deadline, phases, before_resume)
+        running()
         with phases.span("criu-exit"):
             helper.finish(deadline)  # the tree is re-parented to the supervisor once CRIU is gone
 

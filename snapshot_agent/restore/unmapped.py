@@ -1,12 +1,13 @@
 """A variant of a skeleton that maps nothing: every range is anonymous again and is copied before the tasks run.
 
-Used where mapping is not wanted or not possible at the restoring machine.  The snapshot itself is never changed: files
-that stay as they are become hard links in a directory of this restore.
+Used where mapping is not wanted or not possible at the restoring machine.  The snapshot itself is never touched (a hard
+link would change the times by which its files are trusted): the few megabytes of the skeleton are copied.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -37,12 +38,12 @@ def unmapped_extents(extents: Iterable[Extent]) -> tuple[Extent, ...]:
 
 
 def unmapped_images(skeleton: Path, target: Path, memory_ids: Collection[int]) -> None:
-    """Write the variant of ``skeleton`` into the new directory ``target`` (on the same file system)."""
+    """Write the variant of ``skeleton`` into the new directory ``target``."""
     target.mkdir(mode=0o700)
     edited = {f"mm-{pid}.img" for pid in imagefile.pid_images(skeleton, "mm")}
     for entry in os.scandir(skeleton):
         if entry.name not in edited:
-            os.link(entry.path, target / entry.name, follow_symlinks=False)
+            shutil.copyfile(entry.path, target / entry.name, follow_symlinks=False)
     for name in edited:
         magic, mm = imagefile.read_one(skeleton / name, pb.Mm)
         for vma in mm.vmas:

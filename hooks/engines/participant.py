@@ -72,7 +72,7 @@ class Participant:
         self._state = State.STARTING
         self._nonce = BOOT_NONCE
         self._open = True
-        self._is_ready = False
+        self._is_ready = threading.Event()
         self._answered: deque[tuple[Verb, str]] = deque(maxlen=_REMEMBERED_ORDERS)
         self._facts: Facts = {}
         self._rest: _Rest | None = None
@@ -88,13 +88,12 @@ class Participant:
     def ready(self) -> None:
         """The engine answers requests now."""
         self._facts["cold_start_s"] = round(cold_start.seconds_since_start(), 3)
-        self._is_ready = True
+        self._is_ready.set()
 
     # --- the loop ---------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while not self._is_ready:
-            _nap(REST_POLL_S)
+        self._is_ready.wait()
         while True:
             try:
                 self.step()

@@ -66,6 +66,10 @@ def engine_client(server: Any) -> Any:
 def misfit(client: Any) -> str:
     """Why this configuration cannot be brought to rest and copied, or ""."""
     config = client.vllm_config
+    if (device := config.device_config.device_type) != "cpu":
+        return f"the model is on {device}; this build captures CPU workers"
+    if (runner := config.model_config.runner_type) != "generate":
+        return f"the model does not generate text (runner {runner}), so there is no canary"
     if client._client_count > 1:
         return "several API servers share the engine (--api-server-count)"
     if config.parallel_config.data_parallel_size > 1:

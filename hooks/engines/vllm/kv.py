@@ -24,6 +24,8 @@ def _storages(found: object) -> Iterator[tuple[int, int]]:
         for each in found:
             yield from _storages(each)
     elif storage := getattr(found, "untyped_storage", None):
+        if found.device.type != "cpu":  # type: ignore[attr-defined]
+            raise ValueError("this tensor is not in the process's own memory")
         yield storage().data_ptr(), storage().nbytes()
 
 

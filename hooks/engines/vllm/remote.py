@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from hotstart.hooks.engines import pages
@@ -15,30 +16,34 @@ MEASURE = "hotstart_measure"
 
 def install() -> None:
     """Add the methods to the classes that this process has loaded."""
-    compat.add_engine_methods(
-        {RELEASE_KV: _core_release_kv, SETTLE: _core_settle, REFRESH: _core_refresh, MEASURE: _core_measure}
-    )
-    compat.add_worker_methods({RELEASE_KV: kv.release, SETTLE: _settle, REFRESH: _refresh, MEASURE: kv.weights_bytes})
+    compat.add_engine_methods(_CORE)
+    compat.add_worker_methods(_WORKER)
+
+
+def _workers(core: Any, method: str, *args: object) -> list[Any]:
+    # Without a process of its own (VLLM_ENABLE_V1_MULTIPROCESSING=0) the Worker was loaded after register was called.
+    compat.add_worker_methods(_WORKER)
+    return compat.call_workers(core, method, *args)
 
 
 def _core_release_kv(core: Any) -> list[int]:
     """[bytes of the KV caches, bytes given back] of all Workers."""
-    each = compat.call_workers(core, RELEASE_KV)
+    each = _workers(core, RELEASE_KV)
     return [sum(total for total, _ in each), sum(released for _, released in each)]
 
 
 def _core_settle(core: Any) -> None:
-    compat.call_workers(core, SETTLE)
+    _workers(core, SETTLE)
     _settle(core)
 
 
 def _core_refresh(core: Any, names: dict[str, str]) -> None:
-    compat.call_workers(core, REFRESH, names)
+    _workers(core, REFRESH, names)
     _refresh(core, names)
 
 
 def _core_measure(core: Any) -> int:
-    return sum(compat.call_workers(core, MEASURE))
+    return sum(_workers(core, MEASURE))
 
 
 def _refresh(holder: Any, names: dict[str, str]) -> None:
@@ -48,3 +53,17 @@ def _refresh(holder: Any, names: dict[str, str]) -> None:
 
 def _settle(_: Any) -> None:
     pages.settle_process()
+
+
+_CORE: dict[str, Callable[..., object]] = {
+    RELEASE_KV: _core_release_kv,
+    SETTLE: _core_settle,
+    REFRESH: _core_refresh,
+    MEASURE: _core_measure,
+}
+_WORKER: dict[str, Callable[..., object]] = {
+    RELEASE_KV: kv.release,
+    SETTLE: _settle,
+    REFRESH: _refresh,
+    MEASURE: kv.weights_bytes,
+}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -46,8 +47,9 @@ class _Storage:
 
 
 class _Tensor:
-    def __init__(self, storage: _Storage) -> None:
+    def __init__(self, storage: _Storage, device: str = "cpu") -> None:
         self.storage = storage
+        self.device = SimpleNamespace(type=device)
 
     def untyped_storage(self) -> _Storage:
         return self.storage
@@ -57,3 +59,8 @@ def test_a_storage_that_layers_share_counts_once() -> None:
     shared, own = _Storage(4096, 100), _Storage(8192, 50)
     nested = [_Tensor(shared), (_Tensor(shared), {"k": _Tensor(own), "none": None}), []]
     assert kv.storages(nested) == {4096: 100, 8192: 50}
+
+
+def test_memory_of_a_device_is_never_touched() -> None:
+    with pytest.raises(ValueError, match="own memory"):
+        kv.storages([_Tensor(_Storage(4096, 100), "cuda")])

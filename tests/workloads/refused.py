@@ -150,13 +150,6 @@ def device() -> Check:
         with contextlib.suppress(OSError):
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             return lambda: os.close(fd)
-    if os.geteuid() == 0:  # a sandbox's /dev has few: make one
-        os.mknod("device", 0o600 | 0o020000, os.makedev(10, 237))
-        try:
-            fd = os.open("device", os.O_RDWR)
-            return lambda: os.close(fd)
-        except OSError as error:
-            speech.give_up(f"no device can be opened: {error}")
     speech.give_up("no device can be opened")
     raise AssertionError
 

@@ -29,6 +29,15 @@ def model_path(model: str) -> Path:
     return Path(os.environ[MODELS_ENV]) / model
 
 
+def _dtype() -> str:
+    """bfloat16 (the models' own) except where vLLM 0.32 computes wrong tokens with it: its AMX kernels.
+
+    SmolLM2 answers "What is the capital of France?" in broken French there, from a cold start, and "Paris" in float16.
+    """
+    flags = Path("/proc/cpuinfo").read_text().partition("flags")[2].partition("\n")[0].split()
+    return "float16" if {"amx_tile", "avx512_fp16"} <= set(flags) else "bfloat16"
+
+
 def vllm_spec(name: str, model: str, *, engine: str = "auto") -> SandboxSpec:
     """``hotstart run -- python -m vllm.entrypoints.openai.api_server …`` with what a CPU of few cores needs."""
     command = (
@@ -36,7 +45,7 @@ def vllm_spec(name: str, model: str, *, engine: str = "auto") -> SandboxSpec:
         *("-m", "vllm.entrypoints.openai.api_server"),
         *("--model", str(model_path(model)), "--served-model-name", "m"),
         *("--host", "0.0.0.0", "--port", "8000"),
-        *("--max-model-len", "2048", "--enforce-eager"),
+        *("--max-model-len", "2048", "--enforce-eager", "--dtype", _dtype()),
     )
     env = {
         "PATH": f"{Path(vllm_python()).parent}:/usr/local/bin:/usr/bin:/bin",
@@ -50,6 +59,7 @@ def vllm_spec(name: str, model: str, *, engine: str = "auto") -> SandboxSpec:
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_HOST_IP": "127.0.0.1",
         "GLOO_SOCKET_IFNAME": "lo",
+        "GOMP_SPINCOUNT": "1001",  # as our launcher sets it: all three are measured with the same
         "PYTHONUNBUFFERED": "1",
     }
     return SandboxSpec(name=name, command=command, env=env, cwd="/", engine=engine)

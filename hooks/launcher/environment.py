@@ -21,6 +21,9 @@ CAPTURABLE: dict[str, str] = {
     "NCCL_SOCKET_IFNAME": "lo",
     # The watchdog takes the time in a snapshot for a hang and kills the process (criu#2980).
     "TORCH_NCCL_ENABLE_MONITORING": "0",
+    # More OpenMP threads than cores (several copies on one node) must not spin against each other: with libgomp's
+    # default of 300000 rounds a token takes seconds then.  docs/decisions/0003 has what it costs a single worker.
+    "GOMP_SPINCOUNT": "1001",
     # NVLS unbind errors poison the context after a restore (nccl#2115).
     "NCCL_NVLS_ENABLE": "0",
     # Host memory through cuMem hangs NCCL's own checkpoint (nccl#2350).
@@ -40,6 +43,8 @@ def environment(env: dict[str, str], engine: str) -> dict[str, str]:
         return result
     for name, value in CAPTURABLE.items():
         result.setdefault(name, value)
+    if plugins := result.get("VLLM_PLUGINS"):  # an allow-list: without our name in it the hooks would stay out
+        result["VLLM_PLUGINS"] = ",".join(dict.fromkeys([*plugins.split(","), "hotstart"]))
     result[CONTROL_ENV] = CONTROL_PATH
     # Appended: whatever the user put there is found first.
     result["PYTHONPATH"] = ":".join(part for part in (env.get("PYTHONPATH", ""), SITE_PATH) if part)

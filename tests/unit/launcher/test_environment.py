@@ -35,3 +35,15 @@ def test_a_program_without_hooks_gets_nothing() -> None:
         "PATH": "/bin",
         "HOTSTART_ENGINE": "none",
     }
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"), [("lora", "lora,hotstart"), ("hotstart", "hotstart"), ("a,hotstart,b", "a,hotstart,b")]
+)
+def test_an_allow_list_of_plugins_lets_ours_in(given: str, wanted: str) -> None:
+    assert environment({"VLLM_PLUGINS": given}, "auto")["VLLM_PLUGINS"] == wanted
+
+
+def test_no_allow_list_is_made_where_there_was_none() -> None:
+    assert "VLLM_PLUGINS" not in environment({}, "auto")
+    assert environment({"VLLM_PLUGINS": "lora"}, "none")["VLLM_PLUGINS"] == "lora"

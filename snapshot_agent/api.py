@@ -10,7 +10,6 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -223,13 +222,16 @@ def restore(
 ) -> list[RestoreResult]:
     """Restore one copy per name, all at the same time.
 
-    A copy that cannot be restored cold starts (``cold_start=False``: is removed); its result says why.
-    ``force_copy`` copies all memory instead of mapping it.
+    A copy that cannot be restored cold starts (``cold_start=False``: is removed); its result says why.  When nothing
+    is left to have a result (every copy was removed, or could not even cold start) the first one's reason is raised.
+    Raises ``sandbox-exists`` before anything is made; an interrupt removes every copy.  ``force_copy`` copies all
+    memory instead of mapping it.
     """
     began = time.monotonic()
     told = progress or _silent
     for name in names:
         naming.check(name, "sandbox")
+    copies.check_names(home, names)
     with DirectoryStore(home).open(snapshot) as handle, tempfile.TemporaryDirectory(dir=_prepare(home)) as work:
         planning = Phases(began=began)
         with planning.span("plan"):
@@ -242,24 +244,9 @@ def restore(
                     raise
                 plan = error
         deadline = Deadline.after(timeout_s, "the restore")
-        done = 0
-
-        def one(name: str) -> RestoreResult:
-            nonlocal done
-            phases = Phases(began=began)
-            phases.spans += planning.spans
-            result = copies.restore_one(
-                home, handle.manifest, plan, name, Path(work), deadline, phases, cold_start=cold_start
-            )
-            done += 1
-            told("restore", done / len(names))
-            return result
-
-        told("restore", 0.0)
-        if len(names) == 1:
-            return [one(names[0])]
-        with ThreadPoolExecutor(len(names)) as pool:
-            return list(pool.map(one, names))
+        return copies.restore_all(
+            home, handle.manifest, plan, names, Path(work), deadline, planning, cold_start=cold_start, told=told
+        )
 
 
 def preflight(home: Path, *, snapshot: str | None = None, sandbox: str | None = None) -> list[Finding]:
@@ -341,7 +328,7 @@ def _info(sandbox: local.LocalSandbox, *, measure: bool = False) -> SandboxInfo:
     report = None
     try:
         report = quiesce.read_report(sandbox.control)
-        state, reason = sandbox.state(), report.reason if report else ""
+        state, reason = sandbox.state(), sandbox.cold_start_reason() or (report.reason if report else "")
     except HotstartError as error:
         state, reason = "failed", error.reason.code
     status = sandbox.exit_status()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from hotstart.errors import HotstartError
 from hotstart.hooks.control.directory import new_nonce
 from hotstart.hooks.control.protocol import Adoption
 from hotstart.phases import Phases
-from hotstart.reasons import INTERNAL, MEMORY_FILE_INVALID, SNAPSHOT_DAMAGED
+from hotstart.reasons import INTERNAL, MEMORY_FILE_INVALID, SANDBOX_EXISTS, SNAPSHOT_DAMAGED
 from hotstart.snapshot_agent.catalog import stamp
 from hotstart.snapshot_agent.catalog.manifest import Manifest, SandboxEntry
 from hotstart.snapshot_agent.catalog.store import SnapshotHandle
@@ -30,7 +31,7 @@ Told = Callable[[str, float], None]
 
 @dataclass(frozen=True)
 class RestoreResult:
-    """What became of one copy.  ``outcome``: ``restored`` or ``cold`` (with the reason)."""
+    """What became of one copy.  ``outcome``: ``restored``, or ``cold`` or ``removed`` with the reason."""
 
     name: str
     outcome: str
@@ -104,6 +105,83 @@ def spec_of(entry: SandboxEntry, name: str) -> SandboxSpec:
     )
 
 
+def check_names(home: Path, names: Sequence[str]) -> None:
+    """Raise ``sandbox-exists`` for a name that is taken, or wanted twice, before anything is made."""
+    taken = {sandbox.name for sandbox in local.list_all(home)} | set(local.unreadable(home))
+    for name in names:
+        if name in taken:
+            raise HotstartError(SANDBOX_EXISTS, f"there is a sandbox {name} already")
+        taken.add(name)
+
+
+def restore_all(
+    home: Path,
+    manifest: Manifest,
+    plan: pipeline.Source | HotstartError,
+    names: Sequence[str],
+    work: Path,
+    deadline: Deadline,
+    planning: Phases,
+    *,
+    cold_start: bool,
+    told: Told,
+) -> list[RestoreResult]:
+    """Restore all copies side by side; an interrupt, or anything that is no HotstartError, removes every one of them.
+
+    Raises the first failure if no copy is left at all.
+    """
+    made: list[str] = []
+
+    def one(name: str) -> RestoreResult | HotstartError:
+        phases = Phases(began=planning.began)
+        phases.spans += planning.spans
+        try:
+            result = restore_one(home, manifest, plan, name, work, deadline, phases, made, cold_start=cold_start)
+        except HotstartError as error:
+            return error
+        told("restore", len(made) / len(names))
+        return result
+
+    told("restore", 0.0)
+    pool = ThreadPoolExecutor(len(names)) if len(names) > 1 else None
+    try:
+        if pool is None:
+            results = [one(names[0])]
+        else:
+            with pool:
+                results = _together(home, pool, one, names, made)
+    except BaseException:
+        for name in made:
+            _remove(home, name)
+        raise
+    if not any(isinstance(result, RestoreResult) for result in results):
+        raise next(result for result in results if isinstance(result, HotstartError))
+    return [
+        result if isinstance(result, RestoreResult) else _removed(name, result)
+        for name, result in zip(names, results, strict=True)
+    ]
+
+
+def _together(
+    home: Path,
+    pool: ThreadPoolExecutor,
+    one: Callable[[str], RestoreResult | HotstartError],
+    names: Sequence[str],
+    made: Sequence[str],
+) -> list[RestoreResult | HotstartError]:
+    """Results in order; the first exception ends the other copies, so that nobody waits for them."""
+    futures = [pool.submit(one, name) for name in names]
+    try:
+        wait(futures, return_when=FIRST_EXCEPTION)
+        return [future.result() for future in futures]
+    except BaseException:
+        for future in futures:
+            future.cancel()
+        for name in list(made):
+            _remove(home, name)  # its thread sees that the sandbox has ended
+        raise
+
+
 def restore_one(
     home: Path,
     manifest: Manifest,
@@ -112,37 +190,48 @@ def restore_one(
     work: Path,
     deadline: Deadline,
     phases: Phases,
+    made: list[str],
     *,
     cold_start: bool,
 ) -> RestoreResult:
-    """Restore one copy, or let it cold start and say why; an interrupt removes the copy."""
+    """Restore one copy, or let it cold start and say why; an interrupt removes the copy.
+
+    Its name is added to ``made`` as soon as there is something to remove.
+    """
     spec = spec_of(manifest.sandbox, name)
 
     def make() -> Sandbox:
-        return local.create(home, spec, placeholder=True, restored_from=manifest.name)
+        sandbox = local.create(home, spec, placeholder=True, restored_from=manifest.name)
+        made.append(name)
+        return sandbox
 
-    sandbox: Sandbox | None = None
     try:
         if isinstance(plan, HotstartError):
             raise plan
         restored = pipeline.restore(plan, make, work, deadline, phases)
-        sandbox = restored.sandbox
     except pipeline.Failed as failed:
-        sandbox = failed.sandbox
         cause = failed.__cause__
         if not isinstance(cause, Exception) or not cold_start:
             _remove(home, name)
             raise cause if cause is not None else failed from None
+        sandbox = failed.sandbox
+        if not _lives(sandbox):  # the worker died as it woke up, and its supervisor ended with it
+            _remove(home, name)
+            sandbox = make()
         return _cold(sandbox, cause, phases)
     except HotstartError as error:
-        if not cold_start or sandbox is not None:
+        if not cold_start or name in made:
             raise
-        return _cold(make(), error, phases)
+        try:
+            sandbox = make()
+        except HotstartError as second:
+            raise error from second  # what the restore lacked is told: mostly the cold start lacks the same
+        return _cold(sandbox, error, phases)
     phases.finish()
     return RestoreResult(
         name,
         "restored",
-        sandbox.address,
+        restored.sandbox.address,
         phases.to_json(),
         verdicts=[_verdict(v, copied=plan.images.parent != plan.path) for v in manifest.verdicts],
         engine_facts=dict(restored.report.facts) if restored.report else {},
@@ -161,6 +250,18 @@ def _cold(sandbox: Sandbox, error: Exception, phases: Phases) -> RestoreResult:
         reason=failure.reason.code,
         detail=failure.detail,
     )
+
+
+def _removed(name: str, error: HotstartError) -> RestoreResult:
+    return RestoreResult(name, "removed", "", {}, reason=error.reason.code, detail=error.detail)
+
+
+def _lives(sandbox: Sandbox) -> bool:
+    try:
+        sandbox.alive()
+    except HotstartError:
+        return False
+    return True
 
 
 def _remove(home: Path, name: str) -> None:

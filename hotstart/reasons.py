@@ -111,7 +111,7 @@ DISK_FULL = _reason(
 NOEXEC_STORE = _reason(
     "noexec-store",
     17,
-    "Snapshots lie on a noexec mount, but the worker has executable memory.",
+    "Snapshots lie on a noexec mount: memory mapped from there could never become executable.",
     "put HOTSTART_HOME on a mount without noexec",
 )
 

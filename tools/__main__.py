@@ -70,6 +70,9 @@ def do_docs(arguments: list[str]) -> int:
     """Write the generated pages."""
     argparse.ArgumentParser(prog="./dev docs", description=do_docs.__doc__).parse_args(arguments)
     reasons_page.write()
+    from hotstart.snapshot_agent.cli import reference  # click and rich: no other command needs them
+
+    (ROOT / "docs" / "cli.md").write_text(reference.markdown())
     return 0
 
 

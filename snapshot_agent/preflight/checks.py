@@ -30,13 +30,12 @@ def check_capture(init_pid: int, store: Path, *, kv_bytes: int = 0) -> list[Find
     found = worker.gather(init_pid)
     findings = audit.judge(audit.gather(found.pids, reference=init_pid))
     findings += rules.capture_findings(found)
-    mapped = files.mapped(found.pids)
-    findings += rules.restored(mapped.paths, os.path.realpath(store))
+    findings += rules.restored(files.mapped(found.pids).paths, os.path.realpath(store))
     place = room(store)
     content = worker.content(init_pid, found.pids, exact=False)
     if rules.capture_need(content, kv_bytes) > place.disk_bytes:
         content = worker.content(init_pid, found.pids, exact=True)
-    return findings + rules.capture_room(content, kv_bytes, place, executable=mapped.anonymous_executable)
+    return findings + rules.capture_room(content, kv_bytes, place)
 
 
 def capture_facts(init_pid: int, spec: SandboxSpec, criu: str) -> Facts:
@@ -77,13 +76,7 @@ def check_restore(
     if manifest.tiles and not preload:
         findings.append(rules.no_preload())
     findings += rules.missing_volumes(v.source for v in manifest.sandbox.volumes if not os.path.lexists(v.source))
-    return findings + rules.restore_room(
-        manifest.sizes,
-        manifest.verdicts,
-        room(store),
-        copies=copies,
-        executable=manifest.facts.executable_memory,
-    )
+    return findings + rules.restore_room(manifest.sizes, manifest.verdicts, room(store), copies=copies)
 
 
 def criu_version(bundle: Bundle, home: Path) -> str:

@@ -201,7 +201,7 @@ def _scratch(home: Path) -> Iterator[Path]:
 def _disk(home: Path) -> Checked:
     free = room(home)
     if free.noexec:
-        found = f"{home} lies on a noexec mount: workers with a JIT cannot be captured there"
+        found = f"{home} lies on a noexec mount: memory is copied from there, not mapped"
         return _mild(reasons.NOEXEC_STORE, "disk", found, "an exec mount")
     if free.disk_bytes < DISK_BYTES:
         return _mild(reasons.DISK_FULL, "disk", f"{size(free.disk_bytes)} free at {home}", f"about {size(DISK_BYTES)}")

@@ -117,20 +117,19 @@ def capture_need(content: Content, kv_bytes: int) -> int:
     return max(0, content.memory - kv_bytes) + content.tmpfs + content.upper + MARGIN
 
 
-def capture_room(content: Content, kv_bytes: int, room: Room, *, executable: bool) -> list[Finding]:
-    """Whether the place of the snapshots can take the capture, and can be mapped from."""
+def capture_room(content: Content, kv_bytes: int, room: Room) -> list[Finding]:
+    """Whether the place of the snapshots can take the capture, and can be mapped from (else all is copied)."""
     findings = []
     need = capture_need(content, kv_bytes)
     if need > room.disk_bytes:
         findings.append(Finding(reasons.DISK_FULL, "snapshots", f"{size(room.disk_bytes)} free", size(need)))
-    if executable and room.noexec:
-        findings.append(_noexec())
+    if room.noexec:
+        needed = "an exec mount, or all memory is copied instead of mapped"
+        findings.append(Finding(reasons.NOEXEC_STORE, "snapshots", "a noexec mount", needed, fatal=False))
     return findings
 
 
-def restore_room(
-    sizes: Sizes, verdicts: Sequence[Verdict], room: Room, *, copies: int, executable: bool
-) -> list[Finding]:
+def restore_room(sizes: Sizes, verdicts: Sequence[Verdict], room: Room, *, copies: int) -> list[Finding]:
     """Whether ``copies`` of a snapshot find room here.
 
     The memory file itself needs none: it is page cache, which gives way.  What every copy has of its own is what is
@@ -149,8 +148,10 @@ def restore_room(
     need = sizes.rootfs_bytes * copies + MARGIN
     if need > room.disk_bytes:
         findings.append(Finding(reasons.DISK_FULL, "sandboxes", f"{size(room.disk_bytes)} free", size(need)))
-    if executable and room.noexec:
-        findings.append(_noexec())
+    if room.noexec and any(verdict.mode == "mapped" for verdict in verdicts):
+        # A range that is executable fails the restore; a JIT that asks later gets EACCES in the middle of its work.
+        needed = "an exec mount, as at the capture"
+        findings.append(Finding(reasons.NOEXEC_STORE, "snapshots", "a noexec mount", needed))
     return findings
 
 
@@ -164,12 +165,6 @@ def missing_volumes(sources: Iterable[str]) -> list[Finding]:
 def subject(process: Named) -> str:
     """How a finding names a process."""
     return f"pid {process.inner_pid} ({process.name})"
-
-
-def _noexec() -> Finding:
-    return Finding(
-        reasons.NOEXEC_STORE, "snapshots", "a mount with noexec", "an exec mount: the worker has a JIT's memory"
-    )
 
 
 def _numbers(version: str) -> tuple[int, ...]:

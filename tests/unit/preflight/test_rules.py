@@ -150,17 +150,19 @@ def test_the_cache_needs_no_disk() -> None:
 def test_a_capture_needs_every_byte_of_its_room(short_by: int, reason: Reason | None) -> None:
     content = Content(memory=3 * GIB, tmpfs=0, upper=0)
     room = Room(rules.capture_need(content, GIB) - short_by, 0, noexec=False)
-    findings = rules.capture_room(content, GIB, room, executable=False)
+    findings = rules.capture_room(content, GIB, room)
     assert [finding.reason for finding in findings] == ([reason] if reason else [])
 
 
-@pytest.mark.parametrize(("executable", "noexec"), [(True, True), (True, False), (False, True), (False, False)])
-def test_executable_memory_needs_an_exec_mount(executable: bool, noexec: bool) -> None:
+@pytest.mark.parametrize("noexec", [True, False])
+@pytest.mark.parametrize("mode", ["mapped", "copied"])
+def test_mapped_memory_needs_an_exec_mount(mode: str, noexec: bool) -> None:
     room = Room(500 * GIB, 64 * GIB, noexec)
-    wanted = [reasons.NOEXEC_STORE] if executable and noexec else []
-    content = Content(GIB, 0, 0)
-    assert [f.reason for f in rules.capture_room(content, 0, room, executable=executable)] == wanted
-    assert [f.reason for f in _restore(room, executable=executable)] == wanted
+    told = [(f.reason, f.fatal) for f in rules.capture_room(Content(GIB, 0, 0), 0, room)]
+    assert told == ([(reasons.NOEXEC_STORE, False)] if noexec else [])
+    verdict = msgspec.structs.replace(VERDICT, mode=mode)
+    refused = [(f.reason, f.fatal) for f in rules.restore_room(SIZES, [verdict], room, copies=1)]
+    assert refused == ([(reasons.NOEXEC_STORE, True)] if noexec and mode == "mapped" else [])
 
 
 SIZES = Sizes(
@@ -190,8 +192,8 @@ OWN = 2 * GIB + rules.OWN_MEMORY
 """What one copy of SIZES and VERDICT has of its own."""
 
 
-def _restore(room: Room, copies: int = 1, executable: bool = False) -> list[Any]:
-    return rules.restore_room(SIZES, [VERDICT], room, copies=copies, executable=executable)
+def _restore(room: Room, copies: int = 1) -> list[Any]:
+    return rules.restore_room(SIZES, [VERDICT], room, copies=copies)
 
 
 @pytest.mark.parametrize("copies", [1, 3])

@@ -19,6 +19,9 @@ from hotstart.snapshot_agent.sandbox import cgroups, local, view
 from hotstart.snapshot_agent.sandbox.contract import SandboxSpec
 from hotstart.snapshot_agent.sandbox.local import LocalSandbox
 from hotstart.snapshot_agent.sandbox.view import Task
+from tools import setup
+
+os.environ.update(setup.found())  # what ./dev setup has made, also for a pytest that is started by hand
 
 ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/root"}
 

@@ -88,6 +88,8 @@ def do_env(arguments: list[str]) -> int:
     argparse.ArgumentParser(prog="./dev env", description=do_env.__doc__).parse_args(arguments)
     for name, value in setup.environment().items():
         say(f"export {name}={shlex.quote(value)}")
+    if missing := sorted(setup.environment().keys() - setup.found().keys()):
+        sys.stderr.write(f"not there yet: {', '.join(missing)}; ./dev setup --models makes them\n")
     say(f'export PATH={shlex.quote(str(ROOT / ".venv" / "bin"))}:"$PATH"')
     return 0
 

@@ -51,6 +51,11 @@ def environment() -> dict[str, str]:
     return {name: os.environ.get(name) or str(path) for name, path in wanted.items()}
 
 
+def found() -> dict[str, str]:
+    """The part of ``environment`` that points at something: for a pytest that was started by hand."""
+    return {name: value for name, value in environment().items() if Path(value).exists()}
+
+
 def ensure(*, vllm: bool = False, model_names: Iterable[str] = (), tests: bool = False) -> None:
     """Bring up CRIU, and on request vLLM, models and what the tests want.  Raises StepFailed."""
     if tests:

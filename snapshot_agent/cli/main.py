@@ -6,9 +6,7 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from types import FrameType
+from collections.abc import Sequence
 
 from hotstart.errors import HotstartError
 from hotstart.reasons import DISK_FULL, INTERNAL, INTERRUPTED, USAGE
@@ -22,12 +20,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code and never raises."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        from hotstart.snapshot_agent.cli import output
+        from hotstart.snapshot_agent.cli import interrupts, output
     except ModuleNotFoundError as error:
         sys.stderr.write(f"{PROGRAM}: {error.name} is not installed; pip install 'hotstart[agent]'\n")
         return INTERNAL.exit_code
     output.prepare_streams()
-    with _interruptible():
+    with interrupts.raised():
         try:
             return _dispatch(arguments)
         except BaseException as error:  # noqa: BLE001 - the boundary: a person gets one line, whatever it was
@@ -95,7 +93,7 @@ def as_failure(error: BaseException) -> HotstartError:
         sentence, where = usage_error(error)
         return HotstartError(USAGE, sentence, next_step=where)
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
-        return HotstartError(INTERRUPTED, "stopped before it was done; what had been begun was undone")
+        return HotstartError(INTERRUPTED, f"stopped by {str(error) or 'the user'} before it was done")
     if isinstance(error, OSError):
         where = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else ""
         what = f"{where}: {error.strerror or error}" if where else str(error.strerror or error)
@@ -103,37 +101,6 @@ def as_failure(error: BaseException) -> HotstartError:
             return HotstartError(DISK_FULL, what, next_step="free some space, or point HOTSTART_HOME elsewhere")
         return HotstartError(INTERNAL, what)
     return HotstartError(INTERNAL, f"{type(error).__name__}: {error}")
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """The first SIGINT, SIGTERM or SIGHUP raises KeyboardInterrupt, so that work is undone.
-
-    Further ones must not stop the undoing.  A signal that the caller ignores (nohup) stays ignored.  Outside the main
-    thread nothing is changed.
-    """
-    interrupted = False
-
-    def handler(number: int, _frame: FrameType | None) -> None:
-        nonlocal interrupted
-        if interrupted:
-            os.write(2, b"hotstart: still undoing\n")
-            return
-        interrupted = True
-        raise KeyboardInterrupt(signal.Signals(number).name)
-
-    before = {}
-    try:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                before[number] = signal.signal(number, handler)
-    except ValueError:  # not the main thread
-        before = {}
-    try:
-        yield
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)
 
 
 if __name__ == "__main__":

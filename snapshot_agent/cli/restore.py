@@ -13,7 +13,7 @@ import click
 
 from hotstart.errors import HotstartError
 from hotstart.reasons import COLD_STARTED, COPIED_GROWSDOWN, INTERNAL, REGISTRY
-from hotstart.snapshot_agent.cli import lookup, naming, output, picture, progress
+from hotstart.snapshot_agent.cli import interrupts, lookup, naming, output, picture, progress
 from hotstart.snapshot_agent.cli.output import Cell, Column, Fit, Styled
 from hotstart.snapshot_agent.cli.settings import Settings
 from hotstart.snapshot_agent.cli.verbs import seconds, verb, whole
@@ -70,7 +70,11 @@ def restore(
     from hotstart.snapshot_agent import api
 
     base = naming.join(snapshot, naming.suffix(secrets.token_bytes(4))) if name is None else name
-    with lookup.suggesting(settings.home, snapshot), progress.shown(settings) as tell:
+    with (
+        interrupts.undone("the restore", "no copy is left"),
+        lookup.suggesting(settings.home, snapshot),
+        progress.shown(settings) as tell,
+    ):
         results = api.restore(
             settings.home,
             snapshot,
@@ -80,6 +84,7 @@ def restore(
             cold_start=not no_cold_start,
             progress=tell,
         )
+        interrupts.done()
     error = failure(results)
     private = _private(settings.home)
     if settings.json:

@@ -12,7 +12,7 @@ import click
 
 from hotstart.errors import HotstartError
 from hotstart.reasons import DEADLINE, INTERRUPTED
-from hotstart.snapshot_agent.cli import environment, naming, output, progress, show
+from hotstart.snapshot_agent.cli import environment, interrupts, naming, output, progress, show
 from hotstart.snapshot_agent.cli.settings import Settings
 from hotstart.snapshot_agent.cli.verbs import seconds, verb
 
@@ -133,9 +133,11 @@ def run(
         engine=engine,
         labels=dict(_label(label) for label in labels),
     )
-    info = api.run(settings.home, spec)
+    with interrupts.undone("the start", "no sandbox is left"):
+        info = api.run(settings.home, spec)
     if wait and engine != "none":
         info = _wait(settings, spec.name, wait_timeout)
+    interrupts.done()
     show.started(settings, info)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from hotstart.snapshot_agent.cli import lookup, naming, output, progress, show
+from hotstart.snapshot_agent.cli import interrupts, lookup, naming, output, progress, show
 from hotstart.snapshot_agent.cli.output import Column
 from hotstart.snapshot_agent.cli.settings import Settings
 from hotstart.snapshot_agent.cli.verbs import seconds, verb
@@ -33,7 +33,11 @@ def create(
     """
     from hotstart.snapshot_agent import api
 
-    with lookup.suggesting(settings.home, sandbox), progress.shown(settings) as tell:
+    with (
+        interrupts.undone("the capture", "the worker serves on"),
+        lookup.suggesting(settings.home, sandbox),
+        progress.shown(settings) as tell,
+    ):
         info = api.create_snapshot(
             settings.home,
             sandbox,
@@ -43,6 +47,7 @@ def create(
             timeout_s=timeout,
             progress=tell,
         )
+        interrupts.done()
     if settings.json:
         output.write_json(show.snapshot_json(info))
         return

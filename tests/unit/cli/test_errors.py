@@ -43,7 +43,8 @@ def test_the_same_as_json(call, answers) -> None:
         (ValueError("two\nlines \x1b[31m"), 70, "hotstart: internal: ValueError: two lines \\x1b[31m;"),
         (BrokenPipeError(errno.EPIPE, "Broken pipe"), 70, "hotstart: internal: Broken pipe;"),
         (RecursionError("deep"), 70, "hotstart: internal: RecursionError: deep;"),
-        (KeyboardInterrupt(), 130, "hotstart: interrupted: stopped before it was done"),
+        (KeyboardInterrupt(), 130, "hotstart: interrupted: stopped by the user before it was done;"),
+        (KeyboardInterrupt("SIGTERM"), 130, "hotstart: interrupted: stopped by SIGTERM before it was done;"),
     ],
 )
 def test_other_exceptions(call, answers, error: BaseException, code: int, line: str) -> None:

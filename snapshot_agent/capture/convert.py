@@ -16,9 +16,10 @@ from hotstart.reasons import IMAGE_UNEXPECTED
 from hotstart.snapshot_agent.capture import process as processes
 from hotstart.snapshot_agent.capture import skeleton
 from hotstart.snapshot_agent.capture.judge import judge
-from hotstart.snapshot_agent.capture.process import Process, ProcessReport
+from hotstart.snapshot_agent.capture.process import Process
 from hotstart.snapshot_agent.capture.shared import Segment, shared_segments
 from hotstart.snapshot_agent.capture.split import Split, split
+from hotstart.snapshot_agent.catalog.manifest import Verdict
 from hotstart.snapshot_agent.criu import imagefile
 from hotstart.snapshot_agent.criu import images_pb2 as pb
 from hotstart.snapshot_agent.memory.format import Extent, Kind, Table
@@ -36,7 +37,7 @@ _HASHING = 0.6
 class Converted:
     """The result of ``convert``."""
 
-    reports: list[ProcessReport]
+    verdicts: list[Verdict]
     data_bytes: int
     zero_bytes: int
     shared_bytes: int

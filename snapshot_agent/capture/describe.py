@@ -49,7 +49,7 @@ def manifest(capture: Capture, staging: Path) -> catalog.Manifest:
         sandbox=sandbox_entry(capture.sandbox.spec),
         engine=_engine(capture.report),
         facts=facts,
-        verdicts=[catalog.Verdict(**vars(r)) for r in converted.reports],
+        verdicts=converted.verdicts,
         sizes=_sizes(capture, staging),
         timings=_timings(capture),
         stdio=catalog.Stdio(names=list(capture.stdio)),

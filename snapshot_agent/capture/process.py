@@ -12,6 +12,7 @@ from hotstart.errors import HotstartError
 from hotstart.reasons import IMAGE_UNEXPECTED, Reason
 from hotstart.snapshot_agent.capture import skeleton
 from hotstart.snapshot_agent.capture.split import count_pages
+from hotstart.snapshot_agent.catalog.manifest import Verdict
 from hotstart.snapshot_agent.criu import imagefile
 from hotstart.snapshot_agent.criu import images_pb2 as pb
 from hotstart.snapshot_agent.memory import filter as seccomp_filter
@@ -22,22 +23,6 @@ _SS_DISABLE = 2
 _TILE_STACK = 12 << 10
 """8 KiB of tile data beside 2.7 KiB of other extended state, and the signal frame."""
 _MOVED = (Mode.MAPPED, Mode.COPIED)
-
-
-@dataclass(frozen=True)
-class ProcessReport:
-    """What became of one process's memory, in bytes."""
-
-    pid: int
-    name: str
-    mode: str
-    reason: str
-    filters: int
-    mapped_bytes: int
-    copied_bytes: int
-    kept_bytes: int
-    empty_bytes: int
-    ranges: dict[str, int]
 
 
 @dataclass
@@ -101,7 +86,7 @@ class Process:
         for tid, (magic, core) in self.cores.items():
             write_file(images / f"core-{tid}.img", imagefile.encode(magic, [core]), durable=False)
 
-    def report(self) -> ProcessReport:
+    def report(self) -> Verdict:
         """The verdict with its bytes."""
         content: Counter[Mode] = Counter()
         empty = 0
@@ -110,17 +95,17 @@ class Process:
             if mode is Mode.EMPTY:
                 empty += vma.end - vma.start
         reasons = Counter(r.code for m, r in zip(self.modes, self.reasons, strict=True) if m is Mode.COPIED and r)
-        return ProcessReport(
-            self.pid,
-            self.name,
-            self.mode.value,
-            self.reason.code if self.reason else "",
-            self.filters,
-            content[Mode.MAPPED],
-            content[Mode.COPIED],
-            content[Mode.KEPT],
-            empty,
-            dict(reasons),
+        return Verdict(
+            pid=self.pid,
+            name=self.name,
+            mode=self.mode.value,
+            reason=self.reason.code if self.reason else "",
+            filters=self.filters,
+            mapped_bytes=content[Mode.MAPPED],
+            copied_bytes=content[Mode.COPIED],
+            kept_bytes=content[Mode.KEPT],
+            empty_bytes=empty,
+            ranges=dict(reasons),
         )
 
 

@@ -22,11 +22,12 @@ from hotstart.snapshot_agent.capture.split import Split, split
 from hotstart.snapshot_agent.catalog.manifest import Verdict
 from hotstart.snapshot_agent.criu import imagefile
 from hotstart.snapshot_agent.criu import images_pb2 as pb
+from hotstart.snapshot_agent.memory.blocks import data_blocks, digest_blocks
 from hotstart.snapshot_agent.memory.format import Extent, Kind, Table
 from hotstart.snapshot_agent.memory.format import encode as encode_table
 from hotstart.snapshot_agent.memory.layout import Span, place
 from hotstart.snapshot_agent.memory.safety import Mode
-from hotstart.snapshot_agent.memory.writer import copy_runs, data_blocks, digest_blocks
+from hotstart.snapshot_agent.memory.writer import copy_runs
 
 Told = Callable[[float], None]
 _HASHING = 0.6

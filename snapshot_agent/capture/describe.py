@@ -129,7 +129,7 @@ def _sizes(capture: Capture, staging: Path) -> catalog.Sizes:
         rootfs_bytes=by_name.get(ROOTFS, 0),
         tmpfs_bytes=sum(by_name.get(t.path, 0) for t in capture.tmpfs),
         stored_bytes=stored,
-        kv_bytes=max(0, kv - released),
+        kv_bytes=0 if released else kv,  # what is not given back (parts of a first and last page) was zeroed
         kv_released_bytes=released,
     )
 

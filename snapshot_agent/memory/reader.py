@@ -7,8 +7,8 @@ from pathlib import Path
 
 from hotstart.durable import read_bounded
 from hotstart.snapshot_agent.memory import format as table_format
+from hotstart.snapshot_agent.memory.blocks import Told, data_blocks, digest_blocks
 from hotstart.snapshot_agent.memory.format import Table
-from hotstart.snapshot_agent.memory.writer import Told, data_blocks, digest_blocks
 
 
 def read_table(path: Path) -> Table:

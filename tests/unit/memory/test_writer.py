@@ -5,8 +5,9 @@ import random
 from pathlib import Path
 
 from hotstart.snapshot_agent.memory import reader
+from hotstart.snapshot_agent.memory.blocks import data_blocks, digest_blocks
 from hotstart.snapshot_agent.memory.format import BLOCK_BYTES, Table
-from hotstart.snapshot_agent.memory.writer import PAGE, Run, copy_runs, data_blocks, digest_blocks
+from hotstart.snapshot_agent.memory.writer import PAGE, Run, copy_runs
 
 
 def _source(path: Path, pages: int, seed: int) -> bytes:

@@ -12,8 +12,8 @@ from hotstart.snapshot_agent.preflight.machine import Room
 from hotstart.snapshot_agent.preflight.worker import Content, Named, Worker
 from hotstart.snapshot_agent.units import size
 
-MARGIN = 256 << 20
-"""Bytes of disk that stay free beside what is written: CRIU's images, tables, other programs."""
+MARGIN = 64 << 20
+"""Bytes of disk that stay free beside what is counted: CRIU's other images, tables, other programs."""
 OWN_MEMORY = 128 << 20
 """Bytes that one copy writes until its first token (34 to 70 MiB measured), and its helper processes."""
 SHOWN = 5
@@ -113,8 +113,13 @@ def no_preload() -> Finding:
 
 
 def capture_need(content: Content, kv_bytes: int) -> int:
-    """Bytes of disk that a capture may take: everything but the KV cache, which is released before."""
-    return max(0, content.memory - kv_bytes) + content.tmpfs + content.upper + MARGIN
+    """Bytes of disk that a capture may take at its worst moment (pure).
+
+    Everything but the KV cache, which is released before; and one process's pages twice, while they move from CRIU's
+    images to the memory file.
+    """
+    memory = max(0, content.memory - kv_bytes)
+    return memory + min(memory, content.largest) + content.tmpfs + content.upper + MARGIN
 
 
 def capture_room(content: Content, kv_bytes: int, room: Room) -> list[Finding]:

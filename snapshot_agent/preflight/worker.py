@@ -50,6 +50,8 @@ class Content:
 
     memory: int
     """Anonymous and shared memory."""
+    largest: int
+    """The part of it that the largest process has."""
     tmpfs: int
     upper: int
 
@@ -70,12 +72,12 @@ def content(init_pid: int, pids: Iterable[int], *, exact: bool) -> Content:
     page faults wait for it meanwhile; without it the answer is never too small and costs nothing.
     """
     measure = _shared_once if exact else _at_most
-    memory = 0
+    sizes = [0]
     for pid in pids:
         with contextlib.suppress(*_GONE):
-            memory += measure(pid)
+            sizes.append(measure(pid))
     upper = view.upperdir(init_pid)
-    return Content(memory, _tmpfs_bytes(init_pid), upper_bytes(upper) if upper else 0)
+    return Content(sum(sizes), max(sizes), _tmpfs_bytes(init_pid), upper_bytes(upper) if upper else 0)
 
 
 def upper_bytes(directory: Path) -> int:

@@ -141,14 +141,16 @@ def test_a_restored_worker_is_known_by_its_memory_file() -> None:
 
 
 def test_the_cache_needs_no_disk() -> None:
-    content = Content(memory=3 * GIB, tmpfs=GIB, upper=GIB)
-    assert rules.capture_need(content, kv_bytes=GIB) == 4 * GIB + rules.MARGIN
-    assert rules.capture_need(content, kv_bytes=10 * GIB) == 2 * GIB + rules.MARGIN
+    content = Content(memory=4 * GIB, largest=2 * GIB, tmpfs=GIB, upper=GIB)
+    assert rules.capture_need(content, kv_bytes=0) == (4 + 2 + 1 + 1) * GIB + rules.MARGIN
+    assert rules.capture_need(content, kv_bytes=GIB) == (3 + 2 + 1 + 1) * GIB + rules.MARGIN
+    assert rules.capture_need(content, kv_bytes=3 * GIB) == (1 + 1 + 1 + 1) * GIB + rules.MARGIN
+    assert rules.capture_need(content, kv_bytes=10 * GIB) == (1 + 1) * GIB + rules.MARGIN
 
 
 @pytest.mark.parametrize(("short_by", "reason"), [(0, None), (1, reasons.DISK_FULL)])
 def test_a_capture_needs_every_byte_of_its_room(short_by: int, reason: Reason | None) -> None:
-    content = Content(memory=3 * GIB, tmpfs=0, upper=0)
+    content = Content(memory=3 * GIB, largest=GIB, tmpfs=0, upper=0)
     room = Room(rules.capture_need(content, GIB) - short_by, 0, noexec=False)
     findings = rules.capture_room(content, GIB, room)
     assert [finding.reason for finding in findings] == ([reason] if reason else [])
@@ -158,7 +160,7 @@ def test_a_capture_needs_every_byte_of_its_room(short_by: int, reason: Reason | 
 @pytest.mark.parametrize("mode", ["mapped", "copied"])
 def test_mapped_memory_needs_an_exec_mount(mode: str, noexec: bool) -> None:
     room = Room(500 * GIB, 64 * GIB, noexec)
-    told = [(f.reason, f.fatal) for f in rules.capture_room(Content(GIB, 0, 0), 0, room)]
+    told = [(f.reason, f.fatal) for f in rules.capture_room(Content(GIB, GIB, 0, 0), 0, room)]
     assert told == ([(reasons.NOEXEC_STORE, False)] if noexec else [])
     verdict = msgspec.structs.replace(VERDICT, mode=mode)
     refused = [(f.reason, f.fatal) for f in rules.restore_room(SIZES, [verdict], room, copies=1)]

@@ -6,13 +6,12 @@ import json
 import os
 from pathlib import Path
 
-from hotstart import audit
 from hotstart.durable import read_bounded, write_file
 from hotstart.errors import HotstartError
 from hotstart.findings import Finding
 from hotstart.snapshot_agent.catalog.manifest import Facts, Manifest, SandboxEntry
 from hotstart.snapshot_agent.criu.bundle import Bundle
-from hotstart.snapshot_agent.preflight import files, rules, worker
+from hotstart.snapshot_agent.preflight import files, rules
 from hotstart.snapshot_agent.preflight.files import Place
 from hotstart.snapshot_agent.preflight.machine import machine, room
 from hotstart.snapshot_agent.sandbox import view
@@ -27,6 +26,9 @@ def check_capture(init_pid: int, store: Path, *, kv_bytes: int = 0) -> list[Find
     ``kv_bytes`` is the KV cache that the engine will release before.  Raises ``sandbox-dead``,
     ``not-a-child-of-supervisor``.
     """
+    from hotstart import audit  # here: a restore, which must be quick, needs neither
+    from hotstart.snapshot_agent.preflight import worker
+
     found = worker.gather(init_pid)
     findings = audit.judge(audit.gather(found.pids, reference=init_pid))
     findings += rules.capture_findings(found)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from hotstart import reasons
 from hotstart.findings import Finding
 from hotstart.snapshot_agent.catalog.manifest import MEMORY_FILE, Facts, FileIdentity, Sizes, Verdict
-from hotstart.snapshot_agent.preflight.machine import Room
-from hotstart.snapshot_agent.preflight.worker import Content, Named, Worker
 from hotstart.snapshot_agent.units import size
+
+if TYPE_CHECKING:  # a restore judges without them: imports are on its critical path
+    from hotstart.snapshot_agent.preflight.machine import Room
+    from hotstart.snapshot_agent.preflight.worker import Content, Named, Worker
 
 MARGIN = 64 << 20
 """Bytes of disk that stay free beside what is counted: CRIU's other images, tables, other programs."""

@@ -50,3 +50,11 @@ def test_ground_floor_and_control_load_without_site_packages() -> None:
     code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import " + ", ".join(names)
     done = subprocess.run([sys.executable, "-I", "-S", "-B", "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_restore_imports_nothing_heavy() -> None:
+    """All of it is on the way to the first token: numpy alone would be a third of it."""
+    heavy = {"numpy", "click", "rich", "matplotlib", "asyncio", "ssl", "email", "http", "unittest", "liburing"}
+    code = "import sys, hotstart.snapshot_agent.api; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert not heavy & set(done.stdout.split())

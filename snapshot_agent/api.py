@@ -5,8 +5,7 @@ The command line, benchmarks and the serving stack import only this.
 
 from __future__ import annotations
 
-import fcntl
-import os
+import contextlib
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +21,6 @@ from hotstart.hooks.control.protocol import State
 from hotstart.phases import Phases
 from hotstart.reasons import CAPTURE_BUSY
 from hotstart.snapshot_agent import copies
-from hotstart.snapshot_agent.capture import pipeline as capture_pipeline
 from hotstart.snapshot_agent.capture import quiesce
 from hotstart.snapshot_agent.catalog import stamp
 from hotstart.snapshot_agent.catalog.directory import DirectoryStore
@@ -147,6 +145,9 @@ def create_snapshot(
 
     ``force_copy`` makes a snapshot whose memory is copied instead of mapped.
     """
+    # Imported here: a capture needs numpy, and nothing else that a short command does should wait for it.
+    from hotstart.snapshot_agent.capture import pipeline as capture_pipeline
+
     naming.check(name, "snapshot")
     _prepare(home)
     told = progress or _silent
@@ -169,11 +170,14 @@ def create_snapshot(
             timeout_s=timeout_s,
         )
         manifest = capture_pipeline.capture(order, store, told)
-    with store.open(name) as handle:
-        stamp.write(home, handle)
-        path = handle.path
-    if stop_source:
-        local.destroy(home, sandbox, 1.0)
+        try:
+            with store.open(name) as handle:
+                path = handle.path
+                with contextlib.suppress(OSError):  # a full disk: without a stamp the first restore reads everything
+                    stamp.write(home, handle)
+        finally:
+            if stop_source:
+                local.destroy(home, sandbox, 1.0)
     return SnapshotInfo(name, path, manifest)
 
 
@@ -290,7 +294,10 @@ def _refuse(findings: Sequence[Finding]) -> None:
         first = fatal[0]
         more = f" (and {len(fatal) - 1} more: hotstart preflight lists them)" if len(fatal) > 1 else ""
         raise HotstartError(
-            first.reason, f"{first.subject}: {first.found}{more}", tried="preflight", next_step=first.what_to_do
+            first.reason,
+            f"{first.subject}: {first.found}, needed: {first.needed}{more}",
+            tried="preflight",
+            next_step=first.what_to_do,
         )
 
 
@@ -302,16 +309,11 @@ def _kv_bytes(sandbox: local.LocalSandbox) -> int:
 
 @contextmanager
 def _alone(sandbox: local.LocalSandbox) -> Iterator[None]:
-    """One capture of a sandbox at a time; the lock dies with its holder."""
-    fd = os.open(sandbox.control.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise HotstartError(CAPTURE_BUSY, f"another capture of {sandbox.name} is running") from None
+    """One capture or restore of a sandbox at a time; a worker at rest notices when the lock is let go."""
+    with sandbox.control.hold() as alone:
+        if not alone:
+            raise HotstartError(CAPTURE_BUSY, f"another capture or restore of {sandbox.name} is running")
         yield
-    finally:
-        os.close(fd)
 
 
 def _each_snapshot(home: Path) -> Iterator[tuple[str, SnapshotInfo | str]]:

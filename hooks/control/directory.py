@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -64,6 +66,36 @@ class ControlDirectory:
     def state(self) -> Report | None:
         """The worker's report, or None; raises ControlError (hostile input)."""
         return self._read(f"{WORKER_DIR}/{protocol.STATE_FILE}", protocol.decode_report)
+
+    @contextmanager
+    def hold(self) -> Iterator[bool]:
+        """Agent: lock the directory for one operation; False if another agent has it.  The lock dies with its holder.
+
+        What a killed holder left half written is removed.
+        """
+        fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            for path in (self.path / AGENT_DIR).glob(".*.tmp"):
+                path.unlink(missing_ok=True)
+            yield True
+        finally:
+            os.close(fd)
+
+    def held(self) -> bool:
+        """Worker: whether an agent has the directory locked; the lock dies with the agent, however it dies."""
+        fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(fd)
+        return False
 
     def wait_for(self, states: set[State], nonce: str, deadline: Deadline, alive: Callable[[], None]) -> Report:
         """Agent: wait until the worker reports one of ``states`` under ``nonce``.

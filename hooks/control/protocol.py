@@ -88,6 +88,8 @@ class Order:
     deadline_s: float = 60.0
     identity: dict[str, str] = field(default_factory=dict)
     canary: Canary | None = None
+    held: bool = False
+    """On QUIESCE: the agent keeps the control directory locked (flock) for as long as it wants the rest."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,7 @@ def encode(message: Order | Report | Adoption) -> bytes:
 
 def decode_order(data: bytes) -> Order:
     """Parse ``agent/order``; raises ControlError."""
-    raw = _object(data, {"verb", "nonce", "restored", "deadline_s", "identity", "canary"})
+    raw = _object(data, {"verb", "nonce", "restored", "deadline_s", "identity", "canary", "held"})
     try:
         return Order(
             Verb(raw["verb"]),
@@ -139,6 +141,7 @@ def decode_order(data: bytes) -> Order:
             float(raw.get("deadline_s", 60.0)),
             {_text(k): _text(v) for k, v in raw.get("identity", {}).items()},
             _canary(raw.get("canary")),
+            bool(raw.get("held", False)),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ControlError(f"not a valid order: {error}") from None

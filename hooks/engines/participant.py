@@ -76,6 +76,7 @@ class Participant:
         self._answered: deque[tuple[Verb, str]] = deque(maxlen=_REMEMBERED_ORDERS)
         self._facts: Facts = {}
         self._rest: _Rest | None = None
+        self._untold: Report | None = None
         self._told = ""
 
     def start(self) -> None:
@@ -103,12 +104,16 @@ class Participant:
 
     def step(self) -> None:
         """One poll: carry out a new order, or give up a rest that nobody ends."""
+        if self._untold:
+            self._report(self._untold)
         if self._state is State.STARTING:
             self._move(State.READY, facts=self._known_facts())
         order = self._new_order()
         if order is None:
             if self._state is State.QUIESCED and self._rest and self._rest.over():
                 self._give_up_rest(self._rest)
+            elif self._state is State.QUIESCED and self._rest and self._rest.abandoned(self._control):
+                self._give_up_rest(self._rest, "the agent is gone, so the worker ended its rest")
             return
         self._answered.append((order.verb, order.nonce))
         if order.verb is Verb.QUIESCE:
@@ -138,7 +143,7 @@ class Participant:
         watch = _Watch()
         try:
             facts, canary = self._come_to_rest(order, deadline, watch)
-            self._rest = _Rest(order.deadline_s + ROLLBACK_GRACE_S, self._control.path)
+            self._rest = _Rest(order.deadline_s + ROLLBACK_GRACE_S, self._control.path, held=order.held)
             self._move(State.QUIESCED, facts=facts | watch.facts(), canary=canary)
         except Exception as error:  # noqa: BLE001  whatever it was, the worker serves on
             reason, detail = _explain(error, reasons.QUIESCE_FAILED)
@@ -229,7 +234,7 @@ class Participant:
             self._engine.open(deadline)
             self._open = True
 
-    def _give_up_rest(self, rest: _Rest) -> None:
+    def _give_up_rest(self, rest: _Rest, why: str = "nobody ended the rest in time, so the worker did") -> None:
         if not rest.same_place(self._control.path):
             rest.restart()
             self._say("at rest without an order, and not where it came to rest: waiting on")
@@ -237,7 +242,7 @@ class Participant:
         self._move(State.RESUMING)
         try:
             self._reopen(Deadline.after(ROLLBACK_GRACE_S, "the worker to serve again"))
-            self._move(State.RESUMED, detail="nobody ended the rest in time, so the worker did")
+            self._move(State.RESUMED, detail=why)
         except Exception as error:  # noqa: BLE001
             reason, detail = _explain(error, reasons.RESUME_FAILED)
             self._move(State.FAILED, reason=reason, detail=detail)
@@ -262,11 +267,21 @@ class Participant:
         report = Report(state, self._nonce, self._engine.name, os.getpid(), code, detail[:4000], facts or {}, canary)
         if state is State.QUIESCED:  # nobody would end a rest that could not be told: then it did not happen
             self._control.report(report)
+            self._untold = None
         self._state = state
         if state is not State.QUIESCED:
-            self._control.report(report)
+            self._report(report)
         if reason:
             self._say(f"{state}: {code}: {detail}")
+
+    def _report(self, report: Report) -> None:
+        """Tell the agent; where that is not possible (a full disk) the worker goes on, and tells it later."""
+        self._untold = None
+        try:
+            self._control.report(report)
+        except OSError as error:
+            self._untold = report
+            self._say(f"{report.state} cannot be reported yet: {error}")
 
     def _say(self, line: str) -> None:
         """One line in the worker's log; the same line is not repeated at every poll."""
@@ -300,15 +315,24 @@ class _Watch:
 class _Rest:
     """One rest: where it began, and how long the process has really run since."""
 
-    def __init__(self, limit_s: float, control: Path) -> None:
+    def __init__(self, limit_s: float, control: Path, *, held: bool = False) -> None:
         self._limit_s = limit_s
+        self._held = held
+        self._looked = 0.0
         self._ran_s = 0.0
         self._last = time.monotonic()
         self._place = _place(control)
 
     def restart(self) -> None:
         """Count from zero again."""
-        self._ran_s = 0.0
+        self._ran_s = self._looked = 0.0
+
+    def abandoned(self, control: ControlDirectory) -> bool:
+        """True once the agent that wanted this rest, and promised to hold the control directory, has died."""
+        if not self._held or self._ran_s < self._looked + _SLICE_S:
+            return False
+        self._looked = self._ran_s
+        return self.same_place(control.path) and not control.held()
 
     def over(self) -> bool:
         """True once the limit is passed.  Called at each poll; each counts as at most _SLICE_S, whatever clocks say."""

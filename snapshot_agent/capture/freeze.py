@@ -17,14 +17,16 @@ from hotstart.clock import Deadline
 from hotstart.durable import read_bounded
 from hotstart.errors import HotstartError
 from hotstart.names import ROOT_PID
-from hotstart.reasons import CRIU_DUMP
+from hotstart.reasons import CRIU_DUMP, DEADLINE, DISK_FULL
 from hotstart.snapshot_agent.criu import diagnose, options, rpc
 from hotstart.snapshot_agent.criu.bundle import Bundle
+from hotstart.snapshot_agent.sandbox import cgroups
 from hotstart.snapshot_agent.sandbox.enter import KERNDAT
 from hotstart.snapshot_agent.sandbox.helper import Helper, open_namespaces
 
 _LOG_LIMIT = 64 << 20
-_UNDO_SECONDS = 60.0
+_NO_ROOM = 1 << 20
+UNDO_SECONDS = 60.0
 _HELPER = "hotstart.snapshot_agent.capture.inside"
 
 
@@ -70,16 +72,34 @@ def dump(
             "remove": [KERNDAT],
         }
         with Helper(_HELPER, "dumping the worker") as helper:
-            channel, numbers = helper.start(plan, fds, deadline)
+            try:
+                channel, numbers = helper.start(plan, fds, deadline)
+            except BaseException:
+                helper.abandon()  # CRIU has no request yet, and may wait for one on a descriptor that nobody knows
+                raise
             try:
                 with channel:
                     return _converse(channel, numbers, work, deadline, while_frozen)
             finally:
-                # Also after Ctrl-C: CRIU notices the closed channel, undoes and thaws; it must never be killed before.
-                helper.finish(Deadline.after(_UNDO_SECONDS, "CRIU to end"))
+                _end(helper, freezer)
     finally:
         for fd in fds.values():
             os.close(fd)
+
+
+def _end(helper: Helper, freezer: Path) -> None:
+    """Wait for CRIU's end, also after Ctrl-C: it notices the closed channel, undoes and thaws.
+
+    Killed before that, it would leave its parasite in the source.  One that does not end at all holds the source
+    frozen: then killing it and thawing is all that is left, and better than nothing.
+    """
+    try:
+        helper.finish(Deadline.after(UNDO_SECONDS, "CRIU to end"))
+    except HotstartError as error:
+        if error.reason is DEADLINE:
+            helper.abandon()
+            cgroups.thaw([freezer])
+        raise
 
 
 def _converse(
@@ -110,6 +130,13 @@ def failure(log: Path, message: str) -> HotstartError:
     except (OSError, HotstartError):
         text = ""
     reason, line = diagnose.explain(text, CRIU_DUMP)
+    if reason is CRIU_DUMP and _is_full(log.parent):
+        reason = DISK_FULL  # where CRIU had no room for its log either
     return HotstartError(
         reason, f"CRIU: {message or line}" if not text else f"CRIU: {line}", tried="dumping the worker"
     )
+
+
+def _is_full(directory: Path) -> bool:
+    room = os.statvfs(directory)
+    return room.f_bavail * room.f_frsize < _NO_ROOM

@@ -18,11 +18,12 @@ from hotstart.clock import Deadline
 from hotstart.errors import HotstartError
 from hotstart.hooks.control.protocol import Report
 from hotstart.phases import Phases
-from hotstart.reasons import ROOTFS_DIFF
+from hotstart.reasons import IMAGE_UNEXPECTED, ROOTFS_DIFF
 from hotstart.snapshot_agent.capture import convert, describe, freeze, quiesce
 from hotstart.snapshot_agent.capture.describe import MEMORY, ROOTFS, SKELETON, TABLE
 from hotstart.snapshot_agent.capture.rootfs import RootfsDiff, write_diff
 from hotstart.snapshot_agent.capture.tmpfs import write_tmpfs
+from hotstart.snapshot_agent.catalog.archive.failure import told_as
 from hotstart.snapshot_agent.catalog.manifest import Facts, Manifest, TmpfsEntry
 from hotstart.snapshot_agent.catalog.store import Staging, Store
 from hotstart.snapshot_agent.criu.bundle import Bundle
@@ -61,6 +62,13 @@ class _Taken:
     stdio: tuple[str, str, str]
 
 
+@dataclass
+class _Source:
+    """Whether the source was ordered to rest and not ordered back."""
+
+    rests: bool = False
+
+
 def capture(order: Order, store: Store, told: Progress) -> Manifest:
     """Capture a sandbox and publish the snapshot; returns its manifest.
 
@@ -68,86 +76,98 @@ def capture(order: Order, store: Store, told: Progress) -> Manifest:
     """
     phases = Phases()
     deadline = Deadline.after(order.timeout_s, "the capture")
+    report = quiesce.engine_report(order.sandbox.control, order.sandbox.spec.engine)
     staging = store.begin(order.name)
-    rests = False
+    source = _Source()
     try:
-        report, taken = _take(order, staging, deadline, phases, told)
-        rests = order.stop_source and report is not None
-        with phases.span("convert"):
-            converted = convert.convert(
-                staging.path / SKELETON,
-                staging.path / MEMORY,
-                staging.path / TABLE,
-                noexec=bool(os.statvfs(staging.path).f_flag & os.ST_NOEXEC),
-                force_copy=order.force_copy,
-                told=lambda fraction: told("convert", fraction),
-            )
-        shutil.rmtree(staging.path / WORK)  # CRIU's logs; a failure has told what was in them
-        with phases.span("digest"):
-            told("digest", 0.0)
-            files = describe.digest_files(staging.path)
-        phases.finish()
-        manifest = describe.manifest(
-            describe.Capture(
-                order.name,
-                order.sandbox,
-                order.facts,
-                report,
-                taken.stdio,
-                taken.tmpfs,
-                converted,
-                files,
-                phases,
-                taken.frozen.running - taken.frozen.asked,
-            ),
-            staging.path,
-        )
+        with told_as(IMAGE_UNEXPECTED, "writing the snapshot"):
+            report, taken = _take(order, report, source, staging, deadline, phases, told)
+            manifest = _write(order, report, taken, staging, phases, told)
         told("publish", 0.0)
         store.publish(staging, manifest)  # the point of no return: from here on the snapshot exists
     except BaseException as error:
-        with contextlib.suppress(OSError):
-            store.discard(staging)
-        if rests:
-            _undo(order, error)
+        try:
+            with contextlib.suppress(OSError):
+                store.discard(staging)  # first: where the disk is full, even the order to serve needs the room
+        finally:
+            if source.rests:
+                _undo(order, error)
         raise
     return manifest
 
 
+def _write(
+    order: Order, report: Report | None, taken: _Taken, staging: Staging, phases: Phases, told: Progress
+) -> Manifest:
+    """From CRIU's dump to all files of the snapshot and its manifest; the source has no part in it."""
+    with phases.span("convert"):
+        converted = convert.convert(
+            staging.path / SKELETON,
+            staging.path / MEMORY,
+            staging.path / TABLE,
+            noexec=bool(os.statvfs(staging.path).f_flag & os.ST_NOEXEC),
+            force_copy=order.force_copy,
+            told=lambda fraction: told("convert", fraction),
+        )
+    shutil.rmtree(staging.path / WORK)  # CRIU's logs; a failure has told what was in them
+    with phases.span("digest"):
+        told("digest", 0.0)
+        files = describe.digest_files(staging.path)
+    phases.finish()
+    frozen_s = taken.frozen.running - taken.frozen.asked
+    return describe.manifest(
+        describe.Capture(
+            order.name,
+            order.sandbox,
+            order.facts,
+            report,
+            taken.stdio,
+            taken.tmpfs,
+            converted,
+            files,
+            phases,
+            frozen_s,
+        ),
+        staging.path,
+    )
+
+
 def _take(
-    order: Order, staging: Staging, deadline: Deadline, phases: Phases, told: Progress
+    order: Order,
+    report: Report | None,
+    source: _Source,
+    staging: Staging,
+    deadline: Deadline,
+    phases: Phases,
+    told: Progress,
 ) -> tuple[Report | None, _Taken]:
     """The part that involves the source: it rests, is dumped, and serves again (or stays at rest with stop_source)."""
-    sandbox = order.sandbox
-    control, alive = sandbox.control, sandbox.alive
-    report = quiesce.engine_report(control)
-    at_rest = False
-    try:
-        if report is not None:
-            told("quiesce", 0.0)
-            at_rest = True  # from the order on: an interrupted wait must be undone too
-            with phases.span("quiesce"):
-                report = quiesce.quiesce(control, deadline, alive)
-        told("dump", 0.0)
-        taken = _dump(order, staging.path, deadline, phases)
-        if at_rest and not order.stop_source:
-            told("resume", 0.0)
-            with phases.span("resume"):
-                at_rest = False
-                quiesce.serve_on(control, Deadline.after(UNDO_SECONDS, "the source to serve again"), alive)
-    except BaseException as error:
-        if at_rest:
-            _undo(order, error)
-        raise
+    control, alive = order.sandbox.control, order.sandbox.alive
+    if report is not None:
+        told("quiesce", 0.0)
+        source.rests = True  # from the order on: an interrupted wait must be undone too
+        with phases.span("quiesce"):
+            report = quiesce.quiesce(control, deadline, alive)
+    told("dump", 0.0)
+    taken = _dump(order, staging.path, deadline, phases)
+    if source.rests and not order.stop_source:
+        told("resume", 0.0)
+        with phases.span("resume"):
+            quiesce.serve_on(control, Deadline.after(UNDO_SECONDS, "the source to serve again"), alive)
+        source.rests = False
     return report, taken
 
 
 def _undo(order: Order, error: BaseException) -> None:
-    """Let the source serve again; ``error`` is told if that fails too."""
+    """Let the source serve again; ``error`` is told if that fails too.
+
+    Then the worker helps itself: when the caller lets the control directory's lock go, it ends its rest.
+    """
     deadline = Deadline.after(UNDO_SECONDS, "the source to serve again")
     try:
         quiesce.serve_on(order.sandbox.control, deadline, order.sandbox.alive)
-    except HotstartError as second:
-        error.add_note(f"and the source did not come back: {second.line()}")
+    except (HotstartError, OSError) as second:
+        error.add_note(f"and the source could not be told to serve again: {second}")
 
 
 def _dump(order: Order, staging: Path, deadline: Deadline, phases: Phases) -> _Taken:
@@ -172,12 +192,10 @@ def _dump(order: Order, staging: Path, deadline: Deadline, phases: Phases) -> _T
                 tmpfs.append(TmpfsEntry(target=target, path=name))
 
     began = time.monotonic()
-    try:
+    with told_as(ROOTFS_DIFF, "copying files while the worker was frozen"):
         frozen = freeze.dump(
             pid, view.freezer_dir(pid), order.bundle, images, work, order.kerndat, deadline, while_frozen
         )
-    except OSError as error:
-        raise HotstartError(ROOTFS_DIFF, f"{error}", tried="copying files while the worker was frozen") from error
     phases.add("enter", began, frozen.asked)
     phases.add("dump", frozen.asked, frozen.stopped)
     phases.add("thaw", frozen.stopped, frozen.running)

@@ -33,7 +33,7 @@ def converse(
     """
     moments: list[tuple[str, float]] = []
     failure: BaseException | None = None
-    channel.send(request.SerializePartialToString())
+    _send(channel, request)
     while True:
         answer = _receive(channel, deadline)
         if answer.type != NOTIFY:
@@ -46,13 +46,22 @@ def converse(
                 notified(answer.notify.script, answer.notify.pid)
         except BaseException as error:  # noqa: BLE001 - CRIU must be told before anything unwinds
             failure = error
-        channel.send(pb.Request(type=NOTIFY, notify_success=failure is None).SerializePartialToString())
+        _send(channel, pb.Request(type=NOTIFY, notify_success=failure is None))
+
+
+def _send(channel: socket.socket, request: pb.Request) -> None:
+    try:
+        channel.send(request.SerializePartialToString())
+    except ConnectionError:
+        raise HotstartError(CRIU_UNUSABLE, "CRIU has ended in the middle of the conversation") from None
 
 
 def _receive(channel: socket.socket, deadline: Deadline) -> pb.Answer:
     channel.settimeout(max(0.001, deadline.remaining()))
     try:
         data = channel.recv(_MAX_ANSWER)
+    except ConnectionError:
+        data = b""
     except TimeoutError:
         deadline.check()
         raise

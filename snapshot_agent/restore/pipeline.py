@@ -71,9 +71,10 @@ def restore(source: Source, make: MakePlaceholder, work: Path, deadline: Deadlin
         with phases.span("sandbox"):
             sandbox = make()
         try:
-            order = _resume_order(source.manifest, sandbox, deadline)
-            _thaw(source, sandbox, helper, order, work, deadline, phases)
-            report = _await_resume(order, sandbox, deadline, phases)
+            with sandbox.control.hold():  # a capture must not give it another order before this one is answered
+                order = _resume_order(source.manifest, sandbox, deadline)
+                _thaw(source, sandbox, helper, order, work, deadline, phases)
+                report = _await_resume(order, sandbox, deadline, phases)
         except BaseException as error:
             raise Failed(sandbox) from error
     return Restored(sandbox, report)

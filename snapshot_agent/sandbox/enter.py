@@ -121,14 +121,15 @@ def _inside(
         ours.close()
         _pid, status = os.waitpid(program, 0)
         code = os.waitstatus_to_exitcode(status)
-        for path in plan.get("remove", []):
-            with contextlib.suppress(OSError):
-                os.unlink(path)
         with contextlib.suppress(OSError):
             _send(channel, {"exit": code})
         return code & 0xFF
     except Exception as error:  # noqa: BLE001 - everything must reach the agent as one message
         return _fail(channel, where, error)
+    finally:
+        for path in plan.get("remove", []):  # also when the agent is gone and nobody listens any more
+            with contextlib.suppress(OSError):
+                os.unlink(path)
 
 
 def _exec(plan: dict[str, Any], table: dict[str, int], rpc: int) -> None:

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,12 @@ import hotstart
 from hotstart import reasons
 from hotstart.clock import Deadline
 from hotstart.errors import HotstartError
+from hotstart.linux import procfs
 from hotstart.reasons import Reason
 from hotstart.snapshot_agent.sandbox.enter import MAX_FDS, MAX_MESSAGE
 
 SITE = str(Path(hotstart.__file__).resolve().parent.parent)
+_CLEAN_UP_SECONDS = 5.0
 NAMESPACES = ("mnt", "pid", "ipc", "uts", "net", "cgroup")
 
 
@@ -88,6 +91,21 @@ class Helper:
         except subprocess.TimeoutExpired:
             deadline.check()
             raise
+
+    def abandon(self) -> None:
+        """Kill the program, and let the helper clean up behind it; safe before the program got its request.
+
+        Later it is the last resort for a CRIU that neither answers nor ends.
+        """
+        self._channel.close()
+        deadline = Deadline.after(_CLEAN_UP_SECONDS, "the helper to end")
+        while self._process.poll() is None and not deadline.expired():
+            with contextlib.suppress(OSError):
+                for inside in procfs.children(self._process.pid):
+                    for program in procfs.children(inside):
+                        os.kill(program, signal.SIGKILL)
+            time.sleep(deadline.sooner(0.002))
+        self.close()
 
     def close(self) -> None:
         """End the helper if it still runs; its child dies with it (PDEATHSIG)."""

@@ -33,4 +33,10 @@ def explain(log: str, fallback: Reason) -> tuple[Reason, str]:
         for pattern, reason in _KNOWN:
             if re.search(pattern, line):
                 return reason, line
-    return fallback, lines[0] if lines else "CRIU left no error in its log"
+    if lines:
+        return fallback, lines[0]
+    words = log.strip().rpartition("\n")[2].strip()
+    return (
+        fallback,
+        f"CRIU left no error in its log, which ends with: {words}" if words else "CRIU left nothing in its log",
+    )

@@ -339,6 +339,58 @@ def test_a_copy_whose_agent_died_never_serves_as_the_source(bench: Bench, monkey
     assert bench.give(Verb.RESUME, "n2", restored=True).state is State.RESUMED  # its agent came after all
 
 
+@pytest.mark.parametrize("copy", [False, True])
+def test_a_worker_notices_that_its_agent_let_the_lock_go(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, copy: bool
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+
+    def live(seconds: float) -> None:
+        for _ in range(round(seconds / 0.05)):
+            now[0] += 0.05
+            bench.participant.step()
+
+    with bench.control.hold() as alone:
+        assert alone
+        with ControlDirectory(bench.path).hold() as another:
+            assert not another
+        bench.control.give(Order(Verb.QUIESCE, "n1", deadline_s=60.0, held=True))
+        live(20)
+        assert bench.states()[-1] == ("quiesced", "n1")
+        if copy:  # a copy wakes up in a directory that nobody holds
+            bench.path.rename(bench.path.with_name("source"))
+            ControlDirectory.create(bench.path)
+            live(20)
+            assert bench.states()[-1] == ("quiesced", "n1")
+    live(1)
+    assert bench.states()[-1] == (("quiesced", "n1") if copy else ("resumed", "n1"))
+    assert bench.engine.is_open is not copy
+
+
+def test_what_a_killed_agent_left_half_written_is_swept(bench: Bench) -> None:
+    (bench.path / "agent" / ".order.0123456789ab.tmp").write_bytes(b"{")
+    with bench.control.hold():
+        assert list((bench.path / "agent").iterdir()) == []
+
+
+def test_a_full_disk_does_not_keep_a_worker_from_serving_again(bench: Bench, capfd: pytest.CaptureFixture[str]) -> None:
+    bench.give(Verb.QUIESCE, "n1")
+    bench.control.refused.update({State.RESUMING, State.RESUMED})
+    bench.give(Verb.RESUME, "n2")
+    assert bench.engine.is_open
+    assert bench.states()[-1] == ("quiesced", "n1")
+    assert "cannot be reported yet" in capfd.readouterr().err
+    bench.participant.step()
+    bench.control.refused.clear()
+    bench.participant.step()
+    assert bench.states()[-1] == ("resumed", "n2")
+    assert len([report for report in bench.control.reports if report.state is State.RESUMED]) == 1
+    bench.participant.step()
+    assert bench.states()[-1] == ("resumed", "n2")
+    assert bench.give(Verb.QUIESCE, "n3").state is State.QUIESCED
+
+
 def test_a_file_that_is_no_order_is_passed_over(bench: Bench, capfd: pytest.CaptureFixture[str]) -> None:
     order = bench.path / "agent" / "order"
     for _ in range(3):

@@ -58,6 +58,8 @@ class Descriptor:
     """inotify, fanotify: types of the watched file systems."""
     pidfd_of: int | None = None
     """pidfd: pid of its process as the process that holds it sees it; -1 if that has ended."""
+    semaphore: bool = False
+    """eventfd: counts down by one (EFD_SEMAPHORE)."""
 
 
 @dataclass(frozen=True)
@@ -178,6 +180,8 @@ def _anon_inode_finding(descriptor: Descriptor, kind: str, inner_pids: set[int])
         return reasons.IO_URING, "an io_uring", "none"
     if kind not in DUMPABLE_ANON_INODES:
         return reasons.UNDUMPABLE_FD, kind, "descriptors that CRIU can dump"
+    if descriptor.semaphore:  # CRIU would make an ordinary eventfd of it, without a word
+        return reasons.UNDUMPABLE_FD, "an eventfd that is a semaphore", "an ordinary eventfd"
     if "overlay" in descriptor.watched:
         return reasons.INOTIFY_OVERLAY, f"{kind} with a watch on overlayfs", "no watch there"
     if kind == "[pidfd]" and descriptor.pidfd_of is not None and descriptor.pidfd_of not in inner_pids | {-1}:
@@ -323,7 +327,8 @@ def _descriptor(pid: int, number: int, mounts: Mapping[int, Mount]) -> Descripto
         devices = {mount.device: mount.fstype for mount in mounts.values()}
         watched = frozenset(kind for line in info if (kind := _watched(line, devices, mounts)))
         pidfd_of = next((int(line.split()[1]) for line in info if line.startswith("Pid:")), None)
-        return Descriptor(number, target, watched=watched, pidfd_of=pidfd_of)
+        semaphore = any(line.split() == ["eventfd-semaphore:", "1"] for line in info)
+        return Descriptor(number, target, watched=watched, pidfd_of=pidfd_of, semaphore=semaphore)
     known = os.stat(link)
     device = None
     if stat.S_ISCHR(known.st_mode) or stat.S_ISBLK(known.st_mode):

@@ -90,8 +90,9 @@ def convert(images: Path, memory: Path, table: Path, *, noexec: bool, force_copy
         data, zero = _move_all(images, found, shared, plan, fd, told)
         for process in mapped:
             process.write(images)
-        if mapped:
+        if skeleton.rearm_timers(files) or mapped:
             write_file(images / "files.img", imagefile.encode(files_magic, [*files, *entries]), durable=False)
+        if mapped:
             write_file(images / "seccomp.img", imagefile.encode(seccomp_magic, [seccomp]), durable=False)
         blocks = digest_blocks(
             fd,

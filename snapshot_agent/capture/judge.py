@@ -6,7 +6,7 @@ from hotstart.snapshot_agent.capture import skeleton
 from hotstart.snapshot_agent.capture.process import Process
 from hotstart.snapshot_agent.criu import images_pb2 as pb
 from hotstart.snapshot_agent.memory import safety
-from hotstart.snapshot_agent.memory.safety import ProcessFacts, RangeFacts, Status
+from hotstart.snapshot_agent.memory.safety import ProcessFacts, RangeFacts
 
 _INSTRUCTION_BYTES = 8
 _X86_64, _AARCH64 = 1, 3
@@ -16,10 +16,9 @@ def judge(process: Process, seccomp: pb.Seccomp, *, noexec: bool, force_copy: bo
     """Decide how every range of ``process`` comes back; the result is written into it."""
     verdict = safety.judge_process(_facts(process, seccomp, noexec=noexec, force_copy=force_copy))
     process.mode, process.reason = verdict
-    guards = [(v.start, v.end) for v in process.mm.vmas if v.status & Status.GUARD]
-    for vma, pages in zip(process.mm.vmas, process.pages, strict=True):
+    for vma, pages in zip(process.vmas, process.pages, strict=True):
         facts = RangeFacts(vma.start, vma.end, vma.prot, vma.flags, vma.status, vma.madv, pages)
-        guarded = any(start < vma.end and vma.start < end for start, end in guards)
+        guarded = any(start < vma.end and vma.start < end for start, end in process.guards)
         mode, reason = safety.judge_range(facts, verdict, guarded=guarded)
         process.modes.append(mode)
         process.reasons.append(reason)

@@ -16,7 +16,7 @@ from hotstart.snapshot_agent.catalog.manifest import Verdict
 from hotstart.snapshot_agent.criu import imagefile
 from hotstart.snapshot_agent.criu import images_pb2 as pb
 from hotstart.snapshot_agent.memory import filter as seccomp_filter
-from hotstart.snapshot_agent.memory.safety import Mode
+from hotstart.snapshot_agent.memory.safety import Mode, Status
 
 PAGE = 4096
 _SS_DISABLE = 2
@@ -27,7 +27,7 @@ _MOVED = (Mode.MAPPED, Mode.COPIED)
 
 @dataclass
 class Process:
-    """The images of one process; ``modes`` and ``reasons`` run parallel to ``mm.vmas``."""
+    """The images of one process; ``pages``, ``modes`` and ``reasons`` run parallel to ``vmas``."""
 
     pid: int
     mm_magic: bytes
@@ -49,9 +49,19 @@ class Process:
         """The command name that the kernel knows."""
         return self.cores[self.pid][1].tc.comm
 
+    @property
+    def vmas(self) -> list[pb.Vma]:
+        """The mappings.  Guard pages stand in the same list but lie inside other ranges; CRIU puts them last."""
+        return [v for v in self.mm.vmas if not v.status & Status.GUARD]
+
+    @property
+    def guards(self) -> list[tuple[int, int]]:
+        """``(start, end)`` of guard pages."""
+        return [(v.start, v.end) for v in self.mm.vmas if v.status & Status.GUARD]
+
     def ranges(self) -> list[tuple[int, int]]:
         """``(start, end)`` of every range."""
-        return [(v.start, v.end) for v in self.mm.vmas]
+        return [(v.start, v.end) for v in self.vmas]
 
     def moved(self) -> list[int]:
         """Indices of the ranges whose pages go to the memory file."""
@@ -63,7 +73,7 @@ class Process:
 
     def executable(self) -> bool:
         """True if a mapped range is executable."""
-        return any(self.mm.vmas[i].prot & 4 for i in self.mapped())
+        return any(self.vmas[i].prot & 4 for i in self.mapped())
 
     def has_room_for_tiles(self) -> bool:
         """True if every signal stack can hold the AMX state; the kernel refuses AMX to a process where one cannot."""
@@ -74,7 +84,7 @@ class Process:
         """Edit the images: mapped ranges become mappings of file ``file_id``, guarded by the filter."""
         ranges = self.ranges()
         for index in self.mapped():
-            skeleton.map_range(self.mm.vmas[index], file_id, places[index])
+            skeleton.map_range(self.vmas[index], file_id, places[index])
         program = seccomp_filter.build([ranges[i] for i in self.mapped()])
         others = [core for tid, (_magic, core) in self.cores.items() if tid != self.pid]
         skeleton.add_filter(seccomp, self.cores[self.pid][1], others, program)
@@ -90,7 +100,7 @@ class Process:
         """The verdict with its bytes."""
         content: Counter[Mode] = Counter()
         empty = 0
-        for vma, mode, pages in zip(self.mm.vmas, self.modes, self.pages, strict=True):
+        for vma, mode, pages in zip(self.vmas, self.modes, self.pages, strict=True):
             content[mode] += pages * PAGE
             if mode is Mode.EMPTY:
                 empty += vma.end - vma.start
@@ -117,7 +127,7 @@ def load(images: Path, entry: pb.PstreeEntry) -> Process | None:
         return None
     magic, head, entries = imagefile.read_pagemap(images / f"pagemap-{entry.pid}.img")
     cores = {tid: imagefile.read_one(images / f"core-{tid}.img", pb.Core) for tid in (entry.pid, *entry.threads)}
-    ranges = [(v.start, v.end) for v in mm.vmas]
+    ranges = [(v.start, v.end) for v in mm.vmas if not v.status & Status.GUARD]
     if any(before[1] > after[0] for before, after in pairwise(ranges)):
         raise HotstartError(IMAGE_UNEXPECTED, f"the ranges of process {entry.pid} are not in order")
     return Process(entry.pid, mm_magic, mm, magic, head, entries, cores, count_pages(entries, ranges))

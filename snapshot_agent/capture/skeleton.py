@@ -114,3 +114,20 @@ def kept_entry(entry: pb.PagemapEntry, address: int, pages: int) -> pb.PagemapEn
     if entry.HasField("nr_pages"):
         part.nr_pages = pages
     return part
+
+
+def rearm_timers(files: Iterable[pb.FileEntry]) -> int:
+    """Let periodic timers tick on whose tick was unread at the dump; returns how many were mended.
+
+    CRIU notes 0 as their time to the next tick and sets that at the restore, which disarms a timer for ever.  One
+    interval is right to within the interval, which the unread tick has blurred already.
+    """
+    mended = 0
+    for entry in files:
+        if not entry.HasField("tfd"):
+            continue
+        timer = entry.tfd
+        if timer.ticks and (timer.isec or timer.insec) and not (timer.vsec or timer.vnsec):
+            timer.vsec, timer.vnsec = timer.isec, timer.insec
+            mended += 1
+    return mended

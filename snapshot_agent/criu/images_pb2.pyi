@@ -142,19 +142,35 @@ class InetSocket(_message.Message):
     dst_addr: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, id: _Optional[int] = ..., ino: _Optional[int] = ..., family: _Optional[int] = ..., type: _Optional[int] = ..., proto: _Optional[int] = ..., state: _Optional[int] = ..., src_port: _Optional[int] = ..., dst_port: _Optional[int] = ..., src_addr: _Optional[_Iterable[int]] = ..., dst_addr: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class Timerfd(_message.Message):
+    __slots__ = ("ticks", "vsec", "vnsec", "isec", "insec")
+    TICKS_FIELD_NUMBER: _ClassVar[int]
+    VSEC_FIELD_NUMBER: _ClassVar[int]
+    VNSEC_FIELD_NUMBER: _ClassVar[int]
+    ISEC_FIELD_NUMBER: _ClassVar[int]
+    INSEC_FIELD_NUMBER: _ClassVar[int]
+    ticks: int
+    vsec: int
+    vnsec: int
+    isec: int
+    insec: int
+    def __init__(self, ticks: _Optional[int] = ..., vsec: _Optional[int] = ..., vnsec: _Optional[int] = ..., isec: _Optional[int] = ..., insec: _Optional[int] = ...) -> None: ...
+
 class FileEntry(_message.Message):
-    __slots__ = ("type", "id", "reg", "isk", "memfd")
+    __slots__ = ("type", "id", "reg", "isk", "tfd", "memfd")
     TYPE_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     REG_FIELD_NUMBER: _ClassVar[int]
     ISK_FIELD_NUMBER: _ClassVar[int]
+    TFD_FIELD_NUMBER: _ClassVar[int]
     MEMFD_FIELD_NUMBER: _ClassVar[int]
     type: int
     id: int
     reg: RegFile
     isk: InetSocket
+    tfd: Timerfd
     memfd: MemfdFile
-    def __init__(self, type: _Optional[int] = ..., id: _Optional[int] = ..., reg: _Optional[_Union[RegFile, _Mapping]] = ..., isk: _Optional[_Union[InetSocket, _Mapping]] = ..., memfd: _Optional[_Union[MemfdFile, _Mapping]] = ...) -> None: ...
+    def __init__(self, type: _Optional[int] = ..., id: _Optional[int] = ..., reg: _Optional[_Union[RegFile, _Mapping]] = ..., isk: _Optional[_Union[InetSocket, _Mapping]] = ..., tfd: _Optional[_Union[Timerfd, _Mapping]] = ..., memfd: _Optional[_Union[MemfdFile, _Mapping]] = ...) -> None: ...
 
 class FdinfoEntry(_message.Message):
     __slots__ = ("id", "flags", "type", "fd")

@@ -258,3 +258,19 @@ def test_a_process_that_is_gone_is_left_out() -> None:
     gone.wait()
     facts = audit.gather([gone.pid, os.getpid()], reference=os.getpid())
     assert [process.pid for process in facts.processes] == [os.getpid()]
+
+
+def test_an_eventfd_that_is_a_semaphore_is_found_for_real() -> None:
+    import ctypes
+    import os
+
+    semaphore = ctypes.CDLL(None).eventfd(3, 1)
+    plain = os.eventfd(0)
+    try:
+        mine = audit.gather([os.getpid()], reference=os.getpid())
+        found = {f.found for f in audit.judge(mine) if "eventfd" in f.found}
+    finally:
+        os.close(semaphore)
+        os.close(plain)
+    assert len(found) == 1
+    assert found.pop().endswith("an eventfd that is a semaphore")

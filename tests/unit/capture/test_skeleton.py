@@ -74,3 +74,17 @@ def test_unknown_fields_survive_an_edit() -> None:
     vma.ParseFromString(raw)
     skeleton.map_range(vma, 3, 4096)
     assert vma.SerializeToString().endswith(b"\xf8\x07\x2a")
+
+
+def test_a_periodic_timer_with_an_unread_tick_ticks_on() -> None:
+    stuck = pb.FileEntry(type=17, id=1, tfd=pb.Timerfd(ticks=1, vsec=0, vnsec=0, isec=0, insec=50_000_000))
+    running = pb.FileEntry(type=17, id=2, tfd=pb.Timerfd(vsec=0, vnsec=7, isec=1, insec=0))
+    single = pb.FileEntry(type=17, id=3, tfd=pb.Timerfd(ticks=1, vsec=0, vnsec=0, isec=0, insec=0))
+    disarmed = pb.FileEntry(type=17, id=5, tfd=pb.Timerfd(ticks=0, vsec=0, vnsec=0, isec=1, insec=0))
+    assert skeleton.rearm_timers([stuck, running, single, disarmed, pb.FileEntry(type=1, id=4)]) == 1
+    assert [(e.tfd.vsec, e.tfd.vnsec) for e in (stuck, running, single, disarmed)] == [
+        (0, 50_000_000),
+        (0, 7),
+        (0, 0),
+        (0, 0),
+    ]

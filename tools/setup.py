@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
+import sysconfig
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +36,12 @@ class Package:
         return any(path.exists() for pattern in self.paths for path in Path("/").glob(pattern.lstrip("/")))
 
 
-VLLM_PACKAGES = (Package("libnuma1", paths=("/usr/lib/*/libnuma.so.1",)),)
+VLLM_PACKAGES = (
+    Package("libnuma1", paths=("/usr/lib/*/libnuma.so.1",)),
+    # vLLM compiles small functions at the first request that wants log-probabilities, and dies if it cannot.
+    Package("g++", command="g++"),
+    Package(f"python3.{sys.version_info.minor}-dev", paths=(f"{sysconfig.get_path('include')}/Python.h",)),
+)
 TEST_PACKAGES = (
     Package("golang-go", command="go"),
     Package("libjemalloc2", paths=("/usr/lib/*/libjemalloc.so.2",)),

@@ -29,13 +29,14 @@ def model_path(model: str) -> Path:
     return Path(os.environ[MODELS_ENV]) / model
 
 
-def _dtype() -> str:
-    """bfloat16 (the models' own) except where vLLM 0.32 computes wrong tokens with it: its AMX kernels.
+def _dtype(model: str) -> str:
+    """bfloat16 (the models' own), except for the model that speaks English where vLLM 0.32 garbles it: on AMX.
 
     SmolLM2 answers "What is the capital of France?" in broken French there, from a cold start, and "Paris" in float16.
     """
     flags = Path("/proc/cpuinfo").read_text().partition("flags")[2].partition("\n")[0].split()
-    return "float16" if {"amx_tile", "avx512_fp16"} <= set(flags) else "bfloat16"
+    garbled = model == "smollm2" and {"amx_tile", "avx512_fp16"} <= set(flags)
+    return "float16" if garbled else "bfloat16"
 
 
 def vllm_spec(name: str, model: str, *, engine: str = "auto") -> SandboxSpec:
@@ -45,7 +46,7 @@ def vllm_spec(name: str, model: str, *, engine: str = "auto") -> SandboxSpec:
         *("-m", "vllm.entrypoints.openai.api_server"),
         *("--model", str(model_path(model)), "--served-model-name", "m"),
         *("--host", "0.0.0.0", "--port", "8000"),
-        *("--max-model-len", "2048", "--enforce-eager", "--dtype", _dtype()),
+        *("--max-model-len", "2048", "--enforce-eager", "--dtype", _dtype(model)),
     )
     env = {
         "PATH": f"{Path(vllm_python()).parent}:/usr/local/bin:/usr/bin:/bin",

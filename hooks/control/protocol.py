@@ -10,7 +10,7 @@ docs/formats/control.md is the same in prose.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
@@ -126,8 +126,14 @@ def may_follow(before: State, after: State) -> bool:
 
 
 def encode(message: Order | Report | Adoption) -> bytes:
-    """The message as the bytes of its file."""
-    return json.dumps(asdict(message), separators=(",", ":"), sort_keys=True).encode()
+    """The message as the bytes of its file.
+
+    What has its default is left out: a worker that was captured by an older Hotstart refuses fields it does not know,
+    and is not bothered with those that do not concern it.
+    """
+    plain = {f.name: f.default for f in fields(message)}
+    told = {name: value for name, value in asdict(message).items() if value != plain[name]}
+    return json.dumps(told, separators=(",", ":"), sort_keys=True).encode()
 
 
 def decode_order(data: bytes) -> Order:

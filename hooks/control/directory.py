@@ -59,6 +59,18 @@ class ControlDirectory:
         """The current order, or None; raises ControlError."""
         return self._read(f"{AGENT_DIR}/{protocol.ORDER_FILE}", protocol.decode_order)
 
+    def order_mark(self) -> tuple[int, int, int, int] | None:
+        """What changes whenever the order is replaced; None without one.
+
+        Nothing is opened for it: a worker that polled by opening would, now and then, be dumped with the file open, and
+        its copies have no such file when they wake up.
+        """
+        try:
+            status = os.stat(self.path / AGENT_DIR / protocol.ORDER_FILE, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
+
     def adoption(self) -> Adoption | None:
         """The current adoption, or None; raises ControlError."""
         return self._read(f"{AGENT_DIR}/{protocol.ADOPTION_FILE}", protocol.decode_adoption)

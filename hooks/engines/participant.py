@@ -3,7 +3,8 @@
 It lives in the worker's leader process and is engine-neutral.  Three properties of a captured process shape it:
 
 * After a restore this thread goes on from inside its waiting loop, in another sandbox that has another directory at the
-  same path.  Nothing is kept open and nothing is remembered of the directory: each poll opens it by its path.
+  same path.  Nothing is kept open, and a poll opens nothing either (it may be frozen at any moment) before it has seen
+  by the path that the order is another one.
 * Clocks jump: by the time the source was frozen, and to anywhere when a copy wakes up on another machine.  The loop
   sleeps with a relative nanosleep of its own (``time.sleep`` hands the kernel an absolute monotonic time, which would
   sleep for days on a machine that booted later), and it counts time at rest in slices that no jump can enlarge.
@@ -77,6 +78,8 @@ class Participant:
         self._facts: Facts = {}
         self._rest: _Rest | None = None
         self._untold: Report | None = None
+        self._mark: tuple[int, int, int, int] | None = None
+        self._current: Order | None = None
         self._told = ""
 
     def start(self) -> None:
@@ -123,7 +126,11 @@ class Participant:
 
     def _order(self) -> Order | None:
         try:
-            return self._control.order()
+            mark = self._control.order_mark()
+            if mark != self._mark:
+                self._current = self._control.order()
+                self._mark = mark
+            return self._current
         except (ControlError, HotstartError, OSError) as error:
             self._say(f"the order cannot be read: {error}")
             return None

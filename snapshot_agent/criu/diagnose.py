@@ -18,12 +18,16 @@ _KNOWN: tuple[tuple[str, Reason], ...] = (
     (r"Connected TCP socket|Can't connect inet socket back", reasons.OUTSIDE_TCP),
     (r"Can't dump file \d+ of that type", reasons.UNDUMPABLE_FD),
 )
-_ERROR = re.compile(r"^\([\d.]+\)\s+(?:\d+:\s+)?Error\s+\([^)]*\):\s*(?:\d+:\s+)?(.*)$")
+_ERROR = re.compile(r"^(?:\([\d.]+\)\s+)?(?:\d+:\s+)?Error\s+\([^)]*\):\s*(?:\d+:\s+)?(.*)$")
+
+_HARMLESS = re.compile(r"rlimit: Can't setup RLIMIT_NOFILE for self")
+"""Without CAP_SYS_RESOURCE: CRIU goes on with the limit that it has."""
 
 
 def errors(log: str) -> list[str]:
-    """The texts of CRIU's error lines, without their stamps."""
-    return [match[1].strip() for line in log.splitlines() if (match := _ERROR.match(line.strip()))]
+    """The texts of CRIU's error lines, without their stamps and without those that do no harm."""
+    found = [match[1].strip() for line in log.splitlines() if (match := _ERROR.match(line.strip()))]
+    return [text for text in found if not _HARMLESS.match(text)]
 
 
 def explain(log: str, fallback: Reason) -> tuple[Reason, str]:

@@ -56,3 +56,23 @@ def test_the_first_error_of_a_log_names_the_reason() -> None:
     assert reason is reasons.IO_URING
     assert line.startswith("Can't dump file 12")
     assert diagnose.explain("", reasons.CRIU_DUMP)[0] is reasons.CRIU_DUMP
+
+
+def test_a_log_without_stamps_is_read_too() -> None:
+    """As CRIU writes it at our log level; the first line does no harm and is no cause."""
+    log = (
+        "Error (criu/util.c:1534): rlimit: Can't setup RLIMIT_NOFILE for self: Operation not permitted\n"
+        "   101: Error (criu/files-reg.c:2353): Can't open file opt/model on restore: No such file or directory\n"
+        "   100: Error (criu/cr-restore.c:1265): 101 exited, status=1\n"
+        "Error (criu/cr-restore.c:2331): Restoring FAILED.\n"
+    )
+    reason, line = diagnose.explain(log, reasons.CRIU_RESTORE)
+    assert reason is reasons.INCOMPATIBLE_ROOTFS
+    assert line.startswith("Can't open file opt/model")
+    assert diagnose.errors(log)[1:] == ["101 exited, status=1", "Restoring FAILED."]
+    harmless = log.splitlines()[0]
+    assert diagnose.explain(harmless, reasons.CRIU_RESTORE) == (
+        reasons.CRIU_RESTORE,
+        f"CRIU left no error in its log, which ends with: {harmless}",
+    )
+    assert diagnose.explain("", reasons.CRIU_DUMP) == (reasons.CRIU_DUMP, "CRIU left nothing in its log")

@@ -90,6 +90,11 @@ class Recorded(ControlDirectory):
 
     reports: list[Report] = field(default_factory=list)
     refused: set[State] = field(default_factory=set)
+    opened: list[str] = field(default_factory=list)
+
+    def order(self) -> Order | None:
+        self.opened.append("order")
+        return super().order()
 
     def report(self, report: Report) -> None:
         if report.state in self.refused:
@@ -366,6 +371,17 @@ def test_a_worker_notices_that_its_agent_let_the_lock_go(
     live(1)
     assert bench.states()[-1] == (("quiesced", "n1") if copy else ("resumed", "n1"))
     assert bench.engine.is_open is not copy
+
+
+def test_a_worker_at_rest_opens_nothing(bench: Bench) -> None:
+    """It may be frozen in any poll, and a descriptor of the order could not be opened again in a copy."""
+    bench.give(Verb.QUIESCE, "n1")
+    bench.control.opened.clear()
+    for _ in range(20):
+        bench.participant.step()
+    assert bench.control.opened == []
+    assert bench.give(Verb.RESUME, "n2").state is State.RESUMED
+    assert bench.control.opened == ["order"]
 
 
 def test_what_a_killed_agent_left_half_written_is_swept(bench: Bench) -> None:

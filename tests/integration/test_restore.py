@@ -435,5 +435,5 @@ def test_a_signal_in_the_middle_of_a_restore(captured: Captured, copies: int) ->
         if results:  # it was done before the signal came
             live.stop(*(result.name for result in results))
         assert [info.name for info in api.sandboxes(live.home)] == before
-        assert live.traces_of_captures() == []
+        eventually(lambda: live.traces_of_captures() == [])  # a helper that lost its agent before it had a plan ends
     assert interrupted

@@ -28,8 +28,8 @@ def write_file(path: Path, data: bytes, *, mode: int = 0o600, durable: bool = Tr
     Raises OSError; nothing is left behind then.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
-    try:
+    try:  # around the opening too: Ctrl-C may come right behind it
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
         try:
             view = memoryview(data)
             while view:

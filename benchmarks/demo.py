@@ -108,7 +108,7 @@ def main() -> None:
     parser.add_argument("--model", default="smollm2", help="smollm2 (default) or 0.6b")
     parser.add_argument("--timeline", type=Path, default=Path("out/demo.svg"), help="where the timeline goes")
     options = parser.parse_args()
-    console = Console(width=120)
+    console = Console(width=132)
     with tempfile.TemporaryDirectory(prefix="hotstart-demo-", dir="/var/tmp") as directory:
         home = Path(directory) / "home"
         try:
@@ -155,9 +155,7 @@ def comparison(
 
 def phases(told: dict[str, Any]) -> Table:
     """The phases of the single restore."""
-    table = Table(
-        title=f"phases of the restore ({told['total_s']:.3f} s until the worker serves)", title_justify="left"
-    )
+    table = Table(title=f"phases of the restore: {told['total_s']:.3f} s", title_justify="left")
     table.add_column("phase")
     table.add_column("from", justify="right")
     table.add_column("seconds", justify="right")

@@ -157,7 +157,7 @@ def create_snapshot(
     bundle = criu_bundle.find(home)
     with _alone(source):
         told("preflight", 0.0)
-        _refuse(checks.check_capture(source.init_pid, home, kv_bytes=_kv_bytes(source)))
+        _refuse(checks.check_capture(source.init_pid, _where(home), kv_bytes=_kv_bytes(source)))
         facts = checks.capture_facts(source.init_pid, source.spec, checks.criu_version(bundle, home))
         order = capture_pipeline.Order(
             source,
@@ -259,7 +259,7 @@ def preflight(home: Path, *, snapshot: str | None = None, sandbox: str | None = 
     if sandbox is not None:
         source = local.load(home, sandbox)
         source.alive()
-        findings += checks.check_capture(source.init_pid, home, kv_bytes=_kv_bytes(source))
+        findings += checks.check_capture(source.init_pid, _where(home), kv_bytes=_kv_bytes(source))
     if snapshot is not None:
         criu = criu_bundle.find(home)
         version = checks.criu_version(criu, home)
@@ -285,6 +285,12 @@ def _prepare(home: Path) -> Path:
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     scratch.mkdir(mode=0o700, exist_ok=True)
     return scratch
+
+
+def _where(home: Path) -> Path:
+    """The directory whose file system a snapshot must fit into: ``snapshots`` may be a mount of its own."""
+    place = home / "snapshots"
+    return place if place.is_dir() else home
 
 
 def _refuse(findings: Sequence[Finding]) -> None:

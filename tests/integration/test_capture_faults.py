@@ -223,6 +223,18 @@ def test_a_full_disk_is_seen_before_the_worker_is_touched(small: Live) -> None:
     source.can_be_captured()
 
 
+def test_the_room_that_counts_is_where_snapshots_lie(small: Live) -> None:
+    source = Source.start(small, "--ballast-mb", str(BALLAST_MIB))
+    apart = small.home / "snapshots"
+    apart.mkdir(mode=0o700)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m,mode=700", "hotstart-test", str(apart)], check=True)
+    try:
+        assert reason_of(lambda: small.capture(source.info.name)) == "disk-full"
+        assert source.live.info(source.info.name).state == "ready"
+    finally:
+        subprocess.run(["umount", "-l", str(apart)], check=True)
+
+
 @pytest.mark.parametrize("leave_mib", [0, 4])
 @pytest.mark.parametrize("phase", ["dump", "convert", "digest", "publish"])
 def test_the_disk_fills_up_in_the_middle(small: Live, phase: str, leave_mib: int) -> None:

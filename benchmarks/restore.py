@@ -61,7 +61,7 @@ def main() -> None:
     options.plot.parent.mkdir(parents=True, exist_ok=True)
     plot.restore(rows, options.plot)
     if options.output == "json":
-        print(json.dumps({"models": [vars(row) for row in rows]}))
+        print(json.dumps(as_json(rows)))
     else:
         table(rows)
         print(f"\nplot: {options.plot}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import msgspec
@@ -95,14 +94,13 @@ def test_copies_need_memory(snapshot: Manifest, tmp_path: Path) -> None:
     assert _told(msgspec.structs.replace(snapshot, sizes=large), tmp_path) == [("memory-short", True)]
 
 
-def test_a_thousand_files_are_looked_up_in_no_time(snapshot: Manifest, tmp_path: Path) -> None:
-    """It is on the restore's critical path.  Measured: 4.4 ms for the look-up."""
+def test_a_thousand_files_are_looked_up(snapshot: Manifest, tmp_path: Path) -> None:
     names = []
     for number in range(1000):
         path = tmp_path / "root" / f"{number}.so"
         path.touch()
         names.append(FileIdentity(path=f"/{path.name}", bytes=0, mtime_ns=path.stat().st_mtime_ns))
     many = msgspec.structs.replace(snapshot, facts=msgspec.structs.replace(snapshot.facts, files=names))
-    began = time.perf_counter()
     assert _told(many, tmp_path) == []
-    assert time.perf_counter() - began < 1, "the bound only catches a process start or a walk"
+    (tmp_path / "root" / "500.so").write_bytes(b"changed")
+    assert _told(many, tmp_path) == [("incompatible-rootfs", True)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -69,18 +68,17 @@ def _pairs(data: bytes) -> list[tuple[int, int]]:
     return list(zip(words[::2], words[1::2], strict=True))
 
 
+def _free(place: Path) -> int:
+    words = subprocess.run(["df", "-B1", "--output=avail", place], capture_output=True, check=True).stdout.split()
+    return int(words[1])
+
+
 def test_room_of_a_place_that_does_not_exist_yet(tmp_path: Path) -> None:
-    there, later = machine.room(tmp_path), machine.room(tmp_path / "a" / "b")
-    assert abs(there.disk_bytes - later.disk_bytes) < 64 << 20  # others write meanwhile
-    free = int(
-        subprocess.run(["df", "-B1", "--output=avail", tmp_path], capture_output=True, check=True).stdout.split()[1]
-    )
-    assert abs(there.disk_bytes - free) < 64 << 20
-    assert there.memory_bytes > 0
-
-
-def test_gathering_is_quick() -> None:
-    machine.machine.cache_clear()
-    began = time.perf_counter()
-    machine.machine()
-    assert time.perf_counter() - began < 0.5  # measured: 1 ms; the bound only catches a process start or a walk
+    """Others write to the disk meanwhile, gigabytes at times: the answer must be right at one of several moments."""
+    for _ in range(20):
+        before, room, after = _free(tmp_path), machine.room(tmp_path / "a" / "b"), _free(tmp_path)
+        if min(before, after) <= room.disk_bytes <= max(before, after):
+            break
+    else:
+        raise AssertionError(f"{room.disk_bytes} bytes are free, df says {before} and {after}")
+    assert room.memory_bytes > 0

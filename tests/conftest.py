@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from hotstart.snapshot_agent.sandbox.local import LocalSandbox
 from hotstart.snapshot_agent.sandbox.view import Task
 from tools import setup
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # a runner under nohup hands it down ignored, and tests send it
 os.environ.update(setup.found())  # what ./dev setup has made, also for a pytest that is started by hand
 
 ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/root"}

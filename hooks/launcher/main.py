@@ -84,8 +84,10 @@ def _execute(start: Start) -> NoReturn:
     """In the child: become the command, with the signals that a program expects; says in one line why it could not."""
     status, message = NOT_STARTED, ""
     try:
-        for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):  # Python changed these for itself
-            signal.signal(number, signal.SIG_DFL)
+        for number in signal.valid_signals():
+            # Python changed some for itself; others came ignored from whoever started Hotstart (nohup: SIGHUP).
+            if signal.getsignal(number) not in (signal.SIG_DFL, None):
+                signal.signal(number, signal.SIG_DFL)
         os.chdir(start.cwd)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         env = environment(start.env, start.engine)

@@ -79,6 +79,17 @@ def test_signals_reach_the_command(sandboxes: Sandboxes, name: str) -> None:
     assert f"got {name}" in sandboxes.log(box)
 
 
+def test_what_the_starter_ignores_is_not_ignored_by_the_command(sandboxes: Sandboxes) -> None:
+    """As under nohup: a shell cannot even trap a signal that it was started with ignored."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        box = sandboxes.run("sleep", "1000")
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    os.kill(box.init_pid, signal.SIGHUP)
+    assert sandboxes.wait(box) == 128 + signal.SIGHUP
+
+
 def test_a_signal_that_comes_before_the_interpreter_has_started_is_not_lost(sandboxes: Sandboxes) -> None:
     box = sandboxes.run("sleep", "1000")
     os.kill(box.init_pid, signal.SIGTERM)

@@ -32,7 +32,7 @@ _SERIES = (
 
 def restore(rows: Sequence[Measured], path: Path) -> None:
     """Write the plot as PNG (or what the suffix says)."""
-    figure, axes = plt.subplots(figsize=(8, 1.2 + 1.5 * len(rows)), layout="constrained")
+    figure, axes = plt.subplots(figsize=(9.5, 1.2 + 1.5 * len(rows)), layout="constrained")
     labels: list[str] = []
     for row_number, row in enumerate(rows):
         for number, (label, name, colour) in enumerate(_SERIES):
@@ -42,14 +42,14 @@ def restore(rows: Sequence[Measured], path: Path) -> None:
             axes.barh(y, median, color=colour, alpha=0.75, height=0.8)
             axes.plot(values, [y] * len(values), "o", color="#1f2328", markersize=4, alpha=0.7)
             ratio = median / statistics.median(row.hotstart_restore_warm_s)
-            text = f" {median:.2f} s" + (f"  ({ratio:.0f}× Hotstart)" if number < len(_SERIES) - 1 else "")
+            text = f" {median:.2f} s" + (f"  ({ratio:.1f}× Hotstart)" if number < len(_SERIES) - 1 else "")
             axes.text(max(values), y, text, va="center", fontsize=9)
             labels.append(f"{row.model}: {label}")
     ticks = [-(r * (len(_SERIES) + 1) + n) for r in range(len(rows)) for n in range(len(_SERIES))]
     axes.set_yticks(ticks, labels)
     axes.set_xscale("log")
     axes.set_xlim(right=axes.get_xlim()[1] * 4)
-    axes.set_xlabel("seconds to first token over HTTP (log scale; dots: single measurements, bars: medians)")
+    axes.set_xlabel("seconds to first token over HTTP (dots: measurements, bars: medians)")
     axes.grid(visible=True, axis="x", alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=150)

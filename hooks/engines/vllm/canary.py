@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import os
+import shutil
+import sysconfig
+from pathlib import Path
 from typing import Any
 
 from hotstart import reasons
@@ -17,6 +22,8 @@ async def compute(client: Any, prompt: str, count: int) -> Canary:
 
     The prefix cache is cleared afterwards, so that users do not hit the canary in it.  (A prompt shorter than a block
     is never cached, but the block size is the user's to choose.)  vLLM's own metrics count the request.
+
+    Without a C++ compiler the tokens are told with a log-probability of 0: see ``can_tell_logprobs``.
     """
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
@@ -26,7 +33,7 @@ async def compute(client: Any, prompt: str, count: int) -> Canary:
         max_tokens=count,
         min_tokens=count,
         ignore_eos=True,
-        logprobs=0,
+        logprobs=0 if can_tell_logprobs() else None,
         detokenize=False,
         output_kind=RequestOutputKind.FINAL_ONLY,
     )
@@ -37,10 +44,23 @@ async def compute(client: Any, prompt: str, count: int) -> Canary:
         raise HotstartError(reasons.INTERNAL, f"the engine did not answer the canary with {count} tokens")
     await compat.reset_prefix_cache(client)
     answer = last.outputs[0]
+    told = answer.logprobs or [None] * count
     return Canary(
         prompt,
         tuple(
-            CanaryToken(int(token), float(logprobs[token].logprob))
-            for token, logprobs in zip(answer.token_ids, answer.logprobs, strict=True)
+            CanaryToken(int(token), float(logprobs[token].logprob) if logprobs else 0.0)
+            for token, logprobs in zip(answer.token_ids, told, strict=True)
         ),
     )
+
+
+@functools.cache
+def can_tell_logprobs() -> bool:
+    """Whether the engine survives a request for log-probabilities.
+
+    On a CPU vLLM compiles a kernel at the first such request, and its engine process dies where there is no C++
+    compiler or no Python.h.  The answer is remembered: a copy must compute its canary as the source did, wherever it
+    wakes up.
+    """
+    compiler = os.environ.get("CXX") or "g++"
+    return shutil.which(compiler) is not None and Path(sysconfig.get_path("include"), "Python.h").exists()

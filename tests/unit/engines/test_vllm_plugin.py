@@ -64,3 +64,18 @@ def test_a_storage_that_layers_share_counts_once() -> None:
 def test_memory_of_a_device_is_never_touched() -> None:
     with pytest.raises(ValueError, match="own memory"):
         kv.storages([_Tensor(_Storage(4096, 100), "cuda")])
+
+
+def test_no_log_probabilities_are_asked_for_where_the_engine_could_not_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its engine process would die at the capture, in an image without a compiler."""
+    from hotstart.hooks.engines.vllm import canary
+
+    monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.delenv("CXX", raising=False)
+    canary.can_tell_logprobs.cache_clear()
+    try:
+        assert not canary.can_tell_logprobs()
+        monkeypatch.undo()
+        assert not canary.can_tell_logprobs(), "a copy computes as its source did"
+    finally:
+        canary.can_tell_logprobs.cache_clear()

@@ -78,6 +78,7 @@ def _report(error: BaseException, arguments: Sequence[str]) -> int:
     if failure.reason is INTERRUPTED:
         output.leave_echoed_line()
     output.say(f"{PROGRAM}: {failure.line()}")
+    output.settle_stdout()
     return failure.reason.exit_code
 
 

@@ -95,6 +95,15 @@ def abandon_stdout() -> None:
     os.close(null)
 
 
+def settle_stdout() -> None:
+    """Write what is still buffered, or give it up: the interpreter would end with a traceback and a code of its own."""
+    if sys.stdout is not None:
+        try:
+            sys.stdout.flush()
+        except OSError:
+            abandon_stdout()
+
+
 def write_json(value: Any) -> None:
     """The one JSON value of a call."""
     import json

@@ -58,17 +58,22 @@ def _claim_and_make(home: Path, spec: SandboxSpec, placeholder: bool, restored_f
     where = state.directory(home, spec.name)
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     where.parent.mkdir(mode=0o700, exist_ok=True)
+    made = False
     try:
-        where.mkdir(mode=0o700)
-    except FileExistsError:
-        raise HotstartError(SANDBOX_EXISTS, f"there is a sandbox {spec.name} already") from None
-    try:
+        try:
+            where.mkdir(mode=0o700)
+        except FileExistsError:
+            raise HotstartError(SANDBOX_EXISTS, f"there is a sandbox {spec.name} already") from None
+        made = True
         with Lock(where) as lock:
             lock.take()
             _make(home, where, lock.fd, spec, placeholder, restored_from)
     except BaseException:
         with contextlib.suppress(HotstartError, OSError):  # the first error is the one to tell
-            remove(home, spec.name, grace_s=0)
+            if made:
+                remove(home, spec.name, grace_s=0)
+            else:
+                where.rmdir()  # Ctrl-C right after mkdir; a sandbox of somebody else is not empty
         raise
 
 

@@ -149,7 +149,11 @@ def create(home: Path, spec: SandboxSpec, *, placeholder: bool, restored_from: s
     what the machine lacks (``cgroup-unusable``, ``overlay-unusable``, ``network-unusable``, ``addresses-exhausted``).
     """
     making.make(home, spec, placeholder=placeholder, restored_from=restored_from)
-    return load(home, spec.name)
+    try:
+        return load(home, spec.name)
+    except BaseException:  # Ctrl-C: the caller will never know that there is one
+        destroy(home, spec.name, grace_s=0)
+        raise
 
 
 def load(home: Path, name: str) -> LocalSandbox:

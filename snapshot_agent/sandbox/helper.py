@@ -47,6 +47,7 @@ class Helper:
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,  # it tells errors as messages; a killed one must not write on a terminal
                     start_new_session=True,  # Ctrl-C must reach the agent alone, never CRIU with a parasite
                     env={},
                 )

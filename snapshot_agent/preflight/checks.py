@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from hotstart.durable import read_bounded, write_file
@@ -49,22 +50,7 @@ def capture_facts(init_pid: int, spec: SandboxSpec, criu: str) -> Facts:
     mapped = files.mapped(pids)
     paths = mapped.paths | files.opened(pids)
     outside = files.not_carried(paths, view.upperdir(init_pid), view.tmpfs_mounts(init_pid))
-    places = [Place("/", spec.rootfs), *(Place(volume.target, volume.source) for volume in spec.volumes)]
-    here = machine()
-    return Facts(
-        kernel=here.kernel,
-        machine=here.machine,
-        cpu_model=here.cpu_model,
-        cpu_flags=sorted(here.cpu_flags),
-        xsave_bytes=here.xsave_bytes,
-        criu=criu,
-        cgroup=here.cgroup,
-        libc=here.libc,
-        page_size=here.page_size,
-        lsm=list(here.lsm),
-        executable_memory=mapped.anonymous_executable,
-        files=files.identities(outside, places),
-    )
+    return _facts(criu, outside, spec, executable=mapped.anonymous_executable)
 
 
 def check_restore(
@@ -105,19 +91,25 @@ def criu_version(bundle: Bundle, home: Path) -> str:
 
 
 def _facts_here(snapshot: Facts, sandbox: SandboxEntry, criu: str) -> Facts:
-    here = machine()
+    paths = (file.path for file in snapshot.files)
+    return _facts(criu, paths, sandbox, executable=snapshot.executable_memory)
+
+
+def _facts(criu: str, paths: Iterable[str], sandbox: SandboxSpec | SandboxEntry, *, executable: bool) -> Facts:
+    """This machine, and the files at ``paths`` as a sandbox finds them."""
     places = [Place("/", sandbox.rootfs), *(Place(volume.target, volume.source) for volume in sandbox.volumes)]
+    here = machine()
     return Facts(
         kernel=here.kernel,
         machine=here.machine,
         cpu_model=here.cpu_model,
-        cpu_flags=list(here.cpu_flags),
+        cpu_flags=sorted(here.cpu_flags),
         xsave_bytes=here.xsave_bytes,
         criu=criu,
         cgroup=here.cgroup,
         libc=here.libc,
         page_size=here.page_size,
         lsm=list(here.lsm),
-        executable_memory=snapshot.executable_memory,
-        files=files.identities((file.path for file in snapshot.files), places),
+        executable_memory=executable,
+        files=files.identities(paths, places),
     )
